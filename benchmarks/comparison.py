@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import ROOT, machine, table
-from joulemesh.metrics.curves import CURVES
+from joulemesh.models.curves import CURVES
 from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
-from joulemesh.studies.entries import entry_of
-from joulemesh.studies.record import Record
-from joulemesh.views.comparison.figure import comparison_figure
+from joulemesh.studies.record import Record, entry_of
+from joulemesh.views.figures import comparison_figure
 from joulemesh.views.markdown import Markdown, escape
 from joulemesh.views.style import save_figure
 

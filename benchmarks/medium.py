@@ -1,4 +1,4 @@
-"""The comparison's ring and geometric graph again: messages with a price, other media, broadcast.
+"""The comparison again: messages with a price in all seven scenarios, other media in two of them.
 
 Prices (joules, seconds, iterations that the budget pays for) need no training and take seconds;
 accuracies want an accelerator. Every method has the learning rate that was chosen for it on
@@ -11,18 +11,19 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common import machine, progress, table
-from benchmarks.plans import FOLDER, RESULTS, scenario_of
+from benchmarks.plans import FOLDER, RESULTS, SCENARIOS, scenario_of
 from joulemesh.errors import InfeasibleError
 from joulemesh.profiles import radio
 from joulemesh.scenario import Scenario
 
-SCENARIOS = ("fashion-ring-0.1", "fashion-geometric-50")
+IN_ALL_MEDIA = ("fashion-ring-0.1", "fashion-geometric-50")
 RANGE_M = 150.0
 SHARED = {"network.medium": "shared", "network.interference_m": RANGE_M}
 # What a message costs besides its bits, and a radio besides sending, by the Wi-Fi profile; the
@@ -34,9 +35,10 @@ PACKETS = {
     "network.packet_s": radio("wifi").network["packet_s"],
     **{f"devices.{name}": radio("wifi").devices[name] for name in ("receive_power_w", "idle_w")},
 }
+PRICED = "orthogonal, Wi-Fi packets"
 MEDIA: dict[str, dict[str, Any]] = {
     "orthogonal": {},
-    "orthogonal, Wi-Fi packets": PACKETS,
+    PRICED: PACKETS,
     "half duplex, Wi-Fi packets": {**PACKETS, "network.duplex": "half"},
     "orthogonal, broadcast": {"network.broadcast": True},
     "shared": SHARED,
@@ -66,6 +68,11 @@ PAGE = FOLDER / "medium.md"
 KEPT = ("accuracy", "accuracy_ci95", "device_accuracy", "device_accuracy_ci95")
 
 
+def media_of(name: str) -> list[str]:
+    """The media in which a scenario is compared."""
+    return list(MEDIA) if name in IN_ALL_MEDIA else ["orthogonal", PRICED]
+
+
 def in_medium(name: str, medium: str, **changes: Any) -> Scenario:
     """A scenario of the comparison in a medium."""
     return scenario_of(name, **MEDIA[medium], **changes)
@@ -91,9 +98,9 @@ def price(name: str, medium: str, method: str) -> dict[str, Any]:
         "status": "priced",
         "iterations": n,
         "exchange_j": float(ledger.exchange_j.sum() / n),
-        "exchange_s": float((ledger.latency_s - train_s).sum() / n),
+        "exchange_s": float((ledger.seconds - train_s).sum() / n),
         "energy_j": ledger.total_j,
-        "time_s": float(ledger.latency_s.sum()),
+        "time_s": float(ledger.seconds.sum()),
         "bits": float(ledger.bits.sum() / n),
     }
 
@@ -111,14 +118,24 @@ def rates(name: str) -> dict[str, float]:
 
 
 def train(
-    name: str, medium: str, seeds: int, cache: str | None, changes: dict[str, Any]
+    name: str,
+    medium: str,
+    methods: tuple[str, ...],
+    seeds: int,
+    cache: str | None,
+    changes: dict[str, Any],
 ) -> dict[str, dict[str, Any]]:
-    """Accuracies of all methods on one scenario in one medium."""
+    """Accuracies of methods on one scenario in one medium.
+
+    A rate was chosen on other seeds and with ideal messages, so that it may diverge here: then half
+    of it is tried, until no seed diverges.
+    """
     import joulemesh
 
-    rate, found = rates(name), {}
-    for one in sorted(set(rate.values())):
-        some = [method for method in METHODS if rate[method] == one]
+    rate, found, pending = rates(name), {}, set(methods)
+    while pending:
+        one = max(rate[method] for method in pending)
+        some = [method for method in methods if method in pending and rate[method] == one]
         scenario = in_medium(name, medium, **{"training.learning_rate": one, **changes})
         study = joulemesh.compare(scenario, some, equal="budget", seeds=seeds, cache=cache)
         for row in study.table():
@@ -127,22 +144,28 @@ def train(
                 "learning_rate": one,
                 **{key: row[key] for key in KEPT},
             }
+            if row["status"] == "diverged":
+                rate[row["method"]] /= 2
+            else:
+                pending.remove(row["method"])
     return found
 
 
 # The command --------------------------------------------------------------------------------------
 
 
-def measure(only: str, seeds: int, cache: str | None, changes: dict[str, Any]) -> None:
+def measure(
+    only: str, methods: tuple[str, ...], seeds: int, cache: str | None, changes: dict[str, Any]
+) -> None:
     """Train what is asked for, and record each part as soon as it is made."""
     import jax
 
     for name in SCENARIOS:
-        for medium in MEDIA:
+        for medium in media_of(name):
             if only not in f"{name}, {medium}":
                 continue
             progress(f"{name}, {medium}")
-            made = train(name, medium, seeds, cache, changes)
+            made = train(name, medium, methods, seeds, cache, changes)
             record = _read()
             record["trained"][f"{name}, {medium}"] = {
                 "accelerator": jax.local_devices()[0].device_kind,
@@ -160,7 +183,7 @@ def price_all() -> None:
     record["machine"] = machine()
     record["prices"] = {}
     for name in SCENARIOS:
-        for medium in MEDIA:
+        for medium in media_of(name):
             progress(f"prices: {name}, {medium}")
             record["prices"][f"{name}, {medium}"] = {
                 method: price(name, medium, method) for method in METHODS
@@ -183,19 +206,24 @@ def main() -> None:
     """Measure what is asked for, and write the page."""
     parser = argparse.ArgumentParser("python -m benchmarks.medium")
     parser.add_argument("--train", action="store_true", help="accuracies, too: wants a GPU")
-    parser.add_argument("--only", default="", help='of the training: "NAME, MEDIUM" contains this')
+    parser.add_argument(
+        "--only", default="", help='of the training alone: "NAME, MEDIUM" contains this'
+    )
+    parser.add_argument("--methods", default=",".join(METHODS), help="of the training")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--cache", default=None)
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("--page", action="store_true", help="only write the page again")
     arguments = parser.parse_args()
     if not arguments.page:
-        price_all()
+        if not arguments.only:
+            price_all()
         if arguments.train:
             from joulemesh.cli.common import field_and_value
 
             changes = dict(field_and_value(text) for text in arguments.set)
-            measure(arguments.only, arguments.seeds, arguments.cache, changes)
+            methods = tuple(arguments.methods.split(","))
+            measure(arguments.only, methods, arguments.seeds, arguments.cache, changes)
     for path, text in pages().items():
         path.write_text(text, "utf-8")
 
@@ -212,8 +240,9 @@ def pages() -> dict[Path, str]:
         f"Prices made by `python -m benchmarks.medium` on {where['cores']} cores of "
         f"{where['processor']}; accuracies by `python -m benchmarks.medium --train`.",
         "",
-        "The ring and the geometric graph of the [comparison](README.md), with the same batteries "
-        "and the same total time, in six media. *Wi-Fi packets*: every packet has the headers, the "
+        "The seven scenarios of the [comparison](README.md), with the same batteries and the same "
+        "total time, over links on which every packet has a price; and two of them, a ring and a "
+        "geometric graph, in six media. *Wi-Fi packets*: every packet has the headers, the "
         "channel access and the acknowledgement of the radio profile `wifi`, and receiving and "
         "idling draw its power (`network.header_bits`, `network.packet_s`, "
         "`devices.receive_power_w`, `devices.idle_w`); links keep their rates, and every method "
@@ -226,12 +255,77 @@ def pages() -> dict[Path, str]:
         "to get the same bits (`network.broadcast`). The [physics](../explanation/medium.md) "
         "behind it.",
     ]
+    parts += ["", *_summary(record)]
     for name in SCENARIOS:
         parts += ["", f"## {name}", "", _exchanges(record, name), "", _lasting(record, name)]
         trained = _accuracies(record, name)
         if trained:
             parts += ["", trained]
     return {PAGE: "\n".join([*parts, ""])}
+
+
+def _summary(record: dict[str, Any]) -> list[str]:
+    """All scenarios with ideal messages and with those of Wi-Fi, one row each."""
+    rows = []
+    for name in SCENARIOS:
+        found = record["trained"].get(f"{name}, {PRICED}")
+        if found is None:
+            continue
+        ran = {key: one for key, one in found["methods"].items() if one["status"] == "ran"}
+        tuned = [key for key in ran if key.startswith("spread:")]
+        rivals = [key for key in ran if not key.startswith("spread") and key != "adaptive"]
+        free = dict(_ideal(name))
+        nearest, best = (
+            max(some, key=lambda key: float(ran[key]["accuracy"])) for some in (rivals, tuned)
+        )
+        rows.append(
+            [
+                name,
+                f"{100 * max(free[key] for key in free if key.startswith('spread')):.1f}",
+                f"{100 * free['adaptive']:.1f}" if "adaptive" in free else "diverged",
+                _percent(found["methods"]["spread"]),
+                f"{_percent(ran[best])} ({best})",
+                _percent(found["methods"]["adaptive"]),
+                f"{_percent(ran[nearest])} ({nearest})",
+            ]
+        )
+    return [
+        "## All scenarios",
+        "",
+        "Test accuracy of the mean model in per cent. Ideal messages cost their bits alone; the "
+        "best of the spread plans there is the one of the comparison. The numbers of iterations "
+        "tried with the packets of Wi-Fi are those of the tables below. Learning rates were chosen "
+        "with ideal messages, and halved until no seed diverged. "
+        f"{_origin(record, PRICED)}",
+        "",
+        table(
+            [
+                "scenario",
+                "ideal: spread plan",
+                "ideal: adaptive",
+                "Wi-Fi: spread, auto",
+                "Wi-Fi: best spread:n",
+                "Wi-Fi: adaptive",
+                "Wi-Fi: nearest other method",
+            ],
+            rows,
+        ),
+    ]
+
+
+def _ideal(name: str) -> Iterator[tuple[str, float]]:
+    """Methods and their accuracies in the comparison with ideal messages."""
+    with open(RESULTS / f"{name}-plans-budget.csv", newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["status"] == "ran":
+                yield row["method"], float(row["accuracy"])
+
+
+def _percent(one: dict[str, Any] | None, key: str = "accuracy") -> str:
+    if one is None or one["status"] != "ran":
+        return "–" if one is None else str(one["status"])
+    half = one[f"{key}_ci95"]
+    return f"{100 * one[key]:.1f}" + (f" ± {100 * half:.1f}" if half else "")
 
 
 def _exchanges(record: dict[str, Any], name: str) -> str:
@@ -257,7 +351,7 @@ def _lasting(record: dict[str, Any], name: str) -> str:
 def _by_medium(found: dict[str, Any], name: str, cell: Any) -> str:
     media = [medium for medium in MEDIA if f"{name}, {medium}" in found]
     rows = [
-        [method, *(cell(found[f"{name}, {medium}"][method]) for medium in media)]
+        [method, *(cell(found[f"{name}, {medium}"].get(method)) for medium in media)]
         for method in METHODS
     ]
     return table(["method", *media], rows)
@@ -268,27 +362,24 @@ def _accuracies(record: dict[str, Any], name: str) -> str:
     if not found:
         return ""
 
-    def cell(one: dict[str, Any]) -> str:
-        if one["status"] != "ran":
-            return str(one["status"])
-        both = [
-            f"{100 * one[key]:.1f}" + (f" ± {100 * half:.1f}" if half else "")
-            for key in ("accuracy", "device_accuracy")
-            for half in [one[f"{key}_ci95"]]
-        ]
-        return both[0] if both[0] == both[1] else f"{both[0]} (own {both[1]})"
+    def cell(one: dict[str, Any] | None) -> str:
+        own, mean = (_percent(one, key) for key in ("device_accuracy", "accuracy"))
+        return mean if mean == own else f"{mean} (own {own})"
 
-    said = [f"**Test accuracy in per cent**: the mean model, and devices' own. {_origin(record)}"]
+    said = [
+        f"**Test accuracy in per cent**: the mean model, and devices' own. {_origin(record, name)}"
+    ]
     said += ["", _by_medium(found, name, cell), "", _winners(record, name)]
     return "\n".join(said)
 
 
-def _origin(record: dict[str, Any]) -> str:
-    """Where the accuracies come from."""
+def _origin(record: dict[str, Any], part: str) -> str:
+    """Where the accuracies of the comparisons whose names contain a part come from."""
     words = {
         f"{one['seeds']} seeds on one {one['accelerator']}"
-        + "".join(f", {key} = {value}" for key, value in one["changes"].items())
-        for one in record["trained"].values()
+        + "".join(f", {field} = {value}" for field, value in one["changes"].items())
+        for key, one in record["trained"].items()
+        if part in key
     }
     return f"{'; '.join(sorted(words))}."
 

@@ -26,9 +26,9 @@ from benchmarks.common import ROOT, machine, table
 from benchmarks.comparison import figure_of
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.entry import Entry
+from joulemesh.results.statistics import band
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.origin import ASSUMED
-from joulemesh.views.comparison.figure import band
+from joulemesh.scenario.given import ASSUMED
 from joulemesh.views.markdown import Markdown, escape
 from joulemesh.views.palette import CURVES as PALETTE
 from joulemesh.views.style import save_figure, styled

@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.common import machine, progress, publish, table
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.typed import typed_value
-from joulemesh.studio.session import Session
+from joulemesh.scenario.varied import typed_value
+from joulemesh.studio.app import Session
 from tests.browser import Browser, find_browser
 from tests.serving import READY, STILL, Served, opened_studio
 

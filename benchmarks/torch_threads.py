@@ -83,7 +83,7 @@ def step_ms(learner: Any, state: Any, worth: float) -> tuple[Any, float]:
     """Milliseconds of a device-step, where more multiply-adds than ``worth`` get all threads."""
     from joulemesh.training.torch import parts
 
-    before, parts.WORTH_THREADS = parts.WORTH_THREADS, {"together": worth, "alone": worth}
+    before, parts.WORTH_THREADS = parts.WORTH_THREADS, worth
     try:
         begun = time.perf_counter()
         state, _ = learner.advance(state)
@@ -112,21 +112,16 @@ def measured(case: str) -> dict[str, Any]:
     }
 
 
-def _kind(case: dict[str, Any]) -> str:
-    return "together" if case["together"] else "alone"
-
-
 def page(record: dict[str, Any]) -> str:
     """The page: one table for each time that it was measured."""
     lines = [
         f"Milliseconds of a device-step of the torch learner ({DEVICES} devices, batch {BATCH}, "
         f"float32), in turn with one thread and with all, medians of {record['turns']} blocks. "
         "The learner takes one thread where a forward pass of what is computed at once has fewer "
-        f"than {record['worth']['together'] / 1e6:,.0f} million multiply-adds (all devices at "
-        f"once) or {record['worth']['alone'] / 1e6:,.0f} million (one by one): PyTorch's threads "
-        "wait for each other busily at every operation, which costs most where others use the "
-        "processor, too. The choice is by size alone, so that a run ends with the same bits "
-        "whatever else the machine does.",
+        f"than {record['worth'] / 1e6:,.0f} million multiply-adds: PyTorch's threads wait for each "
+        "other busily at every operation, which costs most where others use the processor, too. "
+        "The choice is by size alone, so that a run ends with the same bits whatever else the "
+        "machine does.",
     ]
     for run in record["runs"]:
         rows = [
@@ -137,7 +132,7 @@ def page(record: dict[str, Any]) -> str:
                 f"{case['step_ms']['one']:,.2f}",
                 f"{case['step_ms']['all']:,.2f}",
                 f"{case['times_as_fast']:.2f}",
-                "one" if case["multiply_adds"] < record["worth"][_kind(case)] else "all",
+                "one" if case["multiply_adds"] < record["worth"] else "all",
             )
             for case in run["cases"]
         ]

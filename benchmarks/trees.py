@@ -61,7 +61,7 @@ prices = Pricer(scenario, plan.world, plan.work.model_bits).route(route, costs)
 priced = time.process_time()
 print(json.dumps({"plan_s": planned - start, "route_s": routed - planned,
     "price_s": priced - routed, "chunks": route.chunks, "messages": route.count,
-    "joules": float(prices.energy_j.sum()), "seconds": float(prices.latency_s[0])}))
+    "joules": float(prices.exchange_j.sum()), "seconds": float(prices.seconds[0])}))
 """
 
 

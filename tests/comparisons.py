@@ -14,8 +14,8 @@ from joulemesh.data import Dataset, load
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.sweep import Sweep
 from joulemesh.scenario import Scenario
-from joulemesh.setup import learner as learners
 from joulemesh.studies.compare import DEFAULT_METHODS
+from joulemesh.training.jax import engine as learners
 from joulemesh.training.jax.engine import Engine
 from tests.ideal import ideal
 

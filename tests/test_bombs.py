@@ -289,7 +289,9 @@ except (ValueError, OSError) as error:
 
 LOAD = calling("from joulemesh.data import load; load(str(place))")
 CIFAR = calling("from joulemesh.data import load; load('cifar-10', data_dir=place, download=False)")
-IDX = calling("from joulemesh.data.files import idx_array; idx_array('labels', place.read_bytes())")
+IDX = calling(
+    "from joulemesh.data.published import idx_array; idx_array('labels', place.read_bytes())"
+)
 TREE = calling("""
     import numpy as np
     from joulemesh.training import tensors
@@ -308,7 +310,10 @@ MANIFEST = calling(
     "sys.exit(print('error:', fault, file=sys.stderr) or 2 if fault else 0)"
 )
 CURVES = calling("from joulemesh.runs.folder import RunFolder; RunFolder(place).metrics_text()")
-REDRAW = calling("from joulemesh.reproduce.folder import redraw_folder; redraw_folder(place)")
+REDRAW = calling(
+    "from joulemesh.cli.reproduce import publication; publication(); "
+    "from yan_li_2024.folder import redraw_folder; redraw_folder(place)"
+)
 
 KINDS: dict[str, tuple[Make, tuple[str, ...], str]] = {
     "npz of 20 GiB in 21 MB": (at("a.npz", zeros_npz), LOAD, "takes 21.5 GB"),

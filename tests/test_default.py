@@ -14,7 +14,7 @@ import joulemesh
 from joulemesh.planning.figures import figures
 from joulemesh.profiles import RADIOS, radio
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.origin import ASSUMED, GIVEN, Origin
+from joulemesh.scenario.given import ASSUMED, GIVEN, Origin
 
 WIFI = Origin("profile", "wifi")
 

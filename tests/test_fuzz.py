@@ -392,7 +392,7 @@ ENORMOUS: list[tuple[dict[str, Any], str]] = [
         {"devices.count": 100, "network.topology": "quasi-ring", "network.chords": 10**15},
         "100 with 1000000000000100 links",
     ),
-    ({"plan.iterations": 10**9}, "1000000000 iterations .* set plan.iterations to at most 5000"),
+    ({"plan.iterations": 10**9}, "1,000,000,000 iterations .* set plan.iterations to at most 5000"),
     ({"plan.iterations": 10**17}, "plan.iterations: must be at most 9007199254740992, not 1000"),
     (
         {"plan.iterations": 100, "plan.aggregation": "gossip", "plan.gossip_rounds": 2000},

@@ -26,38 +26,35 @@ ALLOWED = {
     "templates/__init__.py": "the package's own",
     "templates/project/data.py": "a template: the user's code",
     "views/plan/figure.py": "a picture that it has just drawn",
-    "views/asset.py": "the package's own",
+    "views/page.py": "the package's own",
     "runs/tune.py": "what it has just written",
-    "tuning/learn.py": "the package's own code",
-    "studies/fingerprint.py": "the package's own code; others' by SOURCE",
+    "studies/identity.py": "the package's own code; others' by SOURCE",
     "deploy/record/history.py": "JOURNAL, and JOURNAL_LINE, a line at a time",
     "files/lock.py": "the first 1,000 bytes",
     "files/bounded.py": "the readers with a limit",
     "files/growing.py": "a digest, a piece at a time",
     "files/manifest.py": "a digest, a piece at a time; MANIFEST_LINE",
     "files/disk.py": "writes",
-    "runs/kept.py": "EVALUATIONS",
-    "runs/run.py": "a line of its own leader",
+    "runs/folder.py": "EVALUATIONS",
+    "runs/request.py": "a text of its own leader",
     "studio/jobs.py": "a line of its own process",
     "studio/worker.py": "a line of its own parent",
     "training/jax/distributed/supervise.py": "a log of its own processes",
     "deploy/local/namespaces.py": "files of the kernel",
     "deploy/local/supervisor.py": "the end of a log of its own processes",
     "files/whole.py": "opens a draft to lock it",
-    "data/examples.py": "the package's own file",
-    "data/disk.py": "maps files, and reads rows that lie in them",
-    "data/unpacked.py": "maps a file; labels by DATA",
+    "data/load.py": "the package's own file",
+    "data/own.py": "maps files, and reads rows that lie in them; maps a file; labels by DATA",
     "data/packed.py": "XZ, TARBALL, a block at a time",
-    "data/delimited.py": "DATA_LINE, a block at a time",
+    "data/readers.py": "DATA_LINE, a block at a time",
     "deploy/device/ceiling.py": "opens its own file to write; a file of the kernel, 36 characters",
     "deploy/device/journal.py": "the end of its own file, a piece at a time",
     "deploy/device/rest.py": "a file of the kernel",
     "calibration/calibrate.py": "opens a meter",
     "deploy/links/service.py": "an answer, which gRPC limits",
     "deploy/local/template.py": "a line of its own parent; opens a log to write",
-    "meters/choose.py": "opens a meter",
+    "meters/meter.py": "opens a meter; files of the kernel, a few hundred characters",
     "meters/nvml.py": "a figure of NVIDIA's library",
-    "meters/reading.py": "files of the kernel, a few hundred characters",
     "deploy/transport/grpc.py": "a packet, which gRPC limits",
     "deploy/transport/halves.py": "what it has just encrypted",
     "deploy/transport/lane.py": "an acknowledgement, which gRPC limits",
@@ -108,7 +105,9 @@ def test_the_search_for_readers_sees_them() -> None:
 
 
 def test_every_limit_is_used_and_documented() -> None:
-    source = {p: p.read_text("utf-8") for p in HOME.rglob("*.py") if p.name != "limits.py"}
+    places = (HOME, Path(__file__).parents[1] / "publications")
+    paths = [path for place in places for path in place.rglob("*.py") if path.name != "limits.py"]
+    source = {path: path.read_text("utf-8") for path in paths}
     names = [name for name in limits.__all__ if name not in ("LIMITS", "Limit")]
     assert len(names) == len(LIMITS)
     page = limits_page()

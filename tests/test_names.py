@@ -11,15 +11,14 @@ import pytest
 from rich.console import Console
 
 import joulemesh
-from joulemesh.data.naming import named
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.errors import InfeasibleError, ScenarioError, called
 from joulemesh.planning.orders import Orders, orders
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from joulemesh.views.plan.console import show_plan
 from joulemesh.views.plan.figure import plan_figure
 from joulemesh.views.run.charts import chart_data
-from joulemesh.views.run.fragments import devices, events
+from joulemesh.views.run.report import devices, events
 
 NAMES = ("gate", "barn", "mast", "<hut>$")
 
@@ -147,15 +146,8 @@ def test_without_names_nothing_speaks_of_them() -> None:
     assert axes.get_xlabel() == "device i"
 
 
-def test_sentences_without_names_stay_as_they_are() -> None:
-    assert named("device 3 is slow", ()) == "device 3 is slow"
-    assert named("device 30 is slow", NAMES) == "device 30 is slow"
-    assert named("devices 1 and 2", NAMES) == "devices 1 and 2"
-
-
 def test_a_name_does_not_break_a_sentence() -> None:
     odd = ("two\nlines", "x" * 100)
-    assert named("device 0 waits for device 1", odd) == (
-        f"device 0 (two lines) waits for device 1 ({'x' * 59}…)"
-    )
-    assert named(named("device 1 is slow", odd), odd) == named("device 1 is slow", odd)
+    assert called(0, odd) == "device 0 (two lines)"
+    assert called(1, odd) == f"device 1 ({'x' * 59}…)"
+    assert called(2, odd) == called(2) == "device 2"

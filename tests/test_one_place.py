@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import joulemesh
-from joulemesh.metrics.curves import CURVES
+from joulemesh.models.curves import CURVES
 
 HOME = Path(joulemesh.__file__).parent
 
@@ -72,8 +72,7 @@ def named(path: Path) -> set[str]:
 def test_the_curves_are_listed_in_one_place() -> None:
     """Elsewhere three names of curves would be another list."""
     lists = {path.relative_to(HOME).as_posix() for path in modules() if len(named(path)) > 2}
-    # Figures of the paper choose among them, as a user's script would.
-    assert lists == {"metrics/curves.py", "reproduce/stage.py"}
+    assert lists == {"models/curves.py"}
 
 
 @pytest.mark.parametrize(

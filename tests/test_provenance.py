@@ -15,7 +15,7 @@ import joulemesh
 from joulemesh.cli.main import app
 from joulemesh.planning.figures import figures
 from joulemesh.scenario import PRESETS, SECTIONS, Origin, Scenario
-from joulemesh.scenario.origin import ASSUMED, GIVEN
+from joulemesh.scenario.given import ASSUMED, GIVEN
 
 
 def test_one_default_in_code_presets_files_and_init(tmp_path: Path) -> None:

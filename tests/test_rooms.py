@@ -29,15 +29,15 @@ PACKAGES = [room for room in LINE if HOME.joinpath(*room.split("."), "__init__.p
 # calls it through the front door.
 UPWARD = {
     ("planning/plan.py", "joulemesh.views.notebook.html"),
-    ("results/comparison.py", "joulemesh.runs.saving"),
-    ("results/comparison.py", "joulemesh.views.comparison.figure"),
-    ("results/comparison.py", "joulemesh.views.comparison.table"),
+    ("results/comparison.py", "joulemesh.runs.compare"),
+    ("results/comparison.py", "joulemesh.views.figures"),
+    ("results/comparison.py", "joulemesh.views.tables"),
     ("results/comparison.py", "joulemesh.views.notebook.html"),
-    ("results/result.py", "joulemesh.runs.saving"),
+    ("results/result.py", "joulemesh.runs.compare"),
     ("results/result.py", "joulemesh.views.notebook.html"),
     ("results/sweep.py", "joulemesh.runs.sweep"),
-    ("results/sweep.py", "joulemesh.views.sweep.figure"),
-    ("results/sweep.py", "joulemesh.views.sweep.table"),
+    ("results/sweep.py", "joulemesh.views.figures"),
+    ("results/sweep.py", "joulemesh.views.tables"),
     ("scenario/scenario.py", "joulemesh.views.notebook.html"),
 }
 HEAVY = {"jax", "jaxlib", "optax", "flax", "orbax", "torch", "tensorflow"}

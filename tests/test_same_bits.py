@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer
 
+from joulemesh import Scenario
+from joulemesh.cli.main import app
 from joulemesh.fading import spellings
 from joulemesh.methods.registry import lookup, names
-from tools.same_bits import Record, differences, digest, elsewhere, machine, main, record
-from tools.same_bits_cases import CASES, Case
+from tools import same_bits
+from tools.same_bits import Record, differences, elsewhere, machine, main, record
+from tools.same_bits_cases import SCENARIOS, Case
+from tools.same_bits_commands import COMMANDS, TORCH, WITHOUT, Fleets, fleets
+from tools.same_bits_figures import contrast, digest, figures, plain
 
+RECORD = Path(same_bits.__file__).with_name("same_bits.json")
 TINY = {
     "devices.count": 3,
     "devices.cycles_per_sample": 1e4,
@@ -34,28 +42,61 @@ def made() -> Record:
 
 @pytest.mark.slow
 def test_the_same_code_gives_the_same_record(made: Record) -> None:
-    assert differences(made, record(TWO)) == []
-    assert set(made["scenarios"]["run"]) == {"plan", "ledger", "parameters", "metrics"}
-    assert set(made["scenarios"]["compare"]) == {"ledger of fixed:1", "metrics of fixed:1"}
+    assert record(TWO) == made
+    assert set(made["cases"]["run"]) == {"plan", "ledger", "parameters", "metrics"}
+    assert set(made["cases"]["compare"]) == {"comparison", "row of fixed:1", "curves of fixed:1"}
 
 
 @pytest.mark.slow
 def test_a_change_of_one_figure_is_named(made: Record) -> None:
     other = record([Case("run", {**TINY, "training.learning_rate": 0.1 * (1 + 1e-6)}), TWO[1]])
-    lines = differences(made, other)
-    assert {line.rpartition(": ")[0] for line in lines} == {"run: parameters", "run: metrics"}
+    (one,) = differences(made["cases"], other["cases"])
+    assert (one.case, one.trained) == ("run", True)
     other = record([TWO[0], Case("compare", {**TINY, "budget.energy_j": 29.0}, **COMPARED)])
-    assert differences(made, other) == ["compare: ledger of fixed:1: leftover_j"]
+    (one,) = differences(made["cases"], other["cases"])
+    assert (one.case, one.kind, one.figures) == ("compare", "value", 2)
+    assert one.where == "row of fixed:1: leftover_j"
 
 
 @pytest.mark.parametrize("part", ["plan", "ledger", "parameters", "metrics"])
 def test_every_part_is_compared(made: Record, part: str) -> None:
-    other = copy.deepcopy(made)
-    name = next(iter(other["scenarios"]["run"][part]))
-    other["scenarios"]["run"][part][name] = "0" * 16
-    assert differences(made, other) == [f"run: {part}: {name}"]
-    del other["scenarios"]["run"]
-    assert differences(made, other) == ["run: only in the old record"]
+    other = copy.deepcopy(made["cases"])
+    name = next(iter(other["run"][part]))
+    other["run"][part][name] = "0" * 16
+    (one,) = differences(made["cases"], other)
+    assert (one.kind, one.where, one.figures) == ("value", f"{part}: {name}", 1)
+    assert one.trained == (part in ("parameters", "metrics"))
+    del other["run"]
+    (line,) = map(str, differences(made["cases"], other))
+    assert line == "run: value: only in the old record"
+
+
+def test_a_lost_bit_is_told_from_another_value() -> None:
+    values = np.random.default_rng(3).normal(size=(20, 3))
+
+    def kind(change: Any) -> str:
+        other = values.copy()
+        change(other)
+        parts = [figures({"part": {"name": one}})["part"]["name"] for one in (values, other)]
+        return "" if parts[0] == parts[1] else contrast(*parts)[0]
+
+    def set_to(value: Any) -> Any:
+        return lambda array: array.__setitem__((7, 1), value)
+
+    assert kind(lambda array: None) == ""
+    assert kind(set_to(np.nextafter(values[7, 1], 9.0))) == "bits"
+    assert kind(set_to(values[7, 1] * (1 + 1e-9))) == "≤ 1e-9"
+    assert kind(set_to(values[7, 1] * (1 + 1e-6))) == "value"
+    assert kind(lambda array: array.sort(axis=0)) == "value"
+    assert contrast(*(figures({"": {"": [1, x]}})[""][""] for x in (2, 3)))[0] == "value"
+
+
+def test_prose_and_clocks_are_left_out_and_nothing_else() -> None:
+    row = {"scheme": "tree", "notes": ["it is far"], "energy_j": 2.0, "active": [True], "n": None}
+    assert plain({**row, "wall_s": 3.0, "reason": "too far", "where": "/tmp/x"}) == {
+        **row,
+        "notes": [],
+    }
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -77,21 +118,27 @@ def test_the_command_writes_checks_and_refuses(
 ) -> None:
     file = tmp_path / "record.json"
     assert main(["--write", str(file)], TWO) == 0
-    assert json.loads(file.read_text("utf-8")) == made
+    assert json.loads(file.read_text("utf-8")) == {**made, "torch": {"version": None, "cases": {}}}
     assert main(["--check", str(file)], TWO) == 0
-    assert "0 differences in 2 scenarios" in capsys.readouterr().out
+    assert "0 of 2 cases differ" in capsys.readouterr().out
     old = copy.deepcopy(made)
-    old["scenarios"]["run"]["ledger"]["bits"] = "0" * 16
+    old["cases"]["run"]["ledger"]["bits"] = "0" * 16
     file.write_text(json.dumps(old), "utf-8")
     assert main(["--check", str(file)], TWO) == 1
-    assert "run: ledger: bits\n1 differences" in capsys.readouterr().out
-    assert main(["--check", str(file), "compare"], TWO) == 0
-    assert "0 differences in 1 scenarios" in capsys.readouterr().out
+    assert "\n1 of 2 cases differ: 1 value" in capsys.readouterr().out
+    assert main(["--check", str(file), "--only", "compare"], TWO) == 0
+    assert "0 of 1 cases differ" in capsys.readouterr().out
     old["machine"]["jax"] = "0.0.1"
     file.write_text(json.dumps(old), "utf-8")
     assert main(["--check", str(file)], TWO) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "of another machine: jax 0.0.1 there and" in line
+    assert main(["--check", str(file), "--elsewhere"], TWO) == 1
+    old["cases"] = copy.deepcopy(made["cases"])
+    old["cases"]["run"]["parameters"].popitem()
+    file.write_text(json.dumps(old), "utf-8")
+    assert main(["--check", str(file), "--elsewhere"], TWO) == 0
+    assert "perhaps due to the machine: run: value: parameters" in capsys.readouterr().out
     assert main(["--check", str(tmp_path / "none.json")], TWO) == 2
 
 
@@ -116,13 +163,68 @@ CHOICES = {
 }
 
 
+def flat(sections: dict[str, Any]) -> dict[str, Any]:
+    """Values of a scenario by full names."""
+    seed = {"seed": sections.pop("seed")}
+    return seed | {
+        f"{name}.{key}": value for name in sections for key, value in sections[name].items()
+    }
+
+
 @pytest.mark.parametrize("field", CHOICES)
 def test_scenarios_cover_every_choice(field: str, tmp_path: Path) -> None:
-    given = {str(case.scenario(tmp_path).given.get(field, "")) for case in CASES}
+    given = {str(case.scenario(tmp_path).given.get(field, "")) for case in SCENARIOS}
     assert CHOICES[field] <= {value.partition(":")[0] for value in given}
 
 
+def test_every_field_of_the_scenario_is_set_by_a_case(tmp_path: Path) -> None:
+    defaults = flat(Scenario().model_dump())
+    changed = {
+        name
+        for case in SCENARIOS
+        for scenario in [case.scenario(tmp_path)]
+        for name in scenario.given
+        if flat(scenario.model_dump())[name] != defaults[name]
+    }
+    assert sorted(defaults.keys() - changed) == []
+
+
 def test_scenarios_cover_every_method() -> None:
-    assert len({case.name for case in CASES}) == len(CASES) >= 30
-    compared = {name.partition(":")[0] for case in CASES for name in case.methods}
+    compared = {name.partition(":")[0] for case in SCENARIOS for name in case.methods}
     assert {name for name in names() if lookup(name).built_in} <= compared
+
+
+def test_names_are_unique() -> None:
+    groups: tuple[Sequence[same_bits.Case], ...] = (SCENARIOS, COMMANDS, TORCH, fleets(1000))
+    every = [case.name for group in groups for case in group]
+    assert sorted(every) == sorted({*every})
+
+
+def printing_json(group: Any, name: str = "") -> Iterator[str]:
+    """Commands that have the option --json."""
+    for word, command in group.commands.items():
+        whole = f"{name} {word}".strip()
+        if hasattr(command, "commands"):
+            yield from printing_json(command, whole)
+        elif any("--json" in parameter.opts for parameter in command.params):
+            yield whole
+
+
+def test_every_command_that_prints_json_is_in_a_case() -> None:
+    covered = {command for case in COMMANDS for command in case.covers}
+    assert {*printing_json(typer.main.get_command(app))} == covered | WITHOUT.keys()
+
+
+def test_virtual_fleets_go_as_they_went(tmp_path: Path) -> None:
+    """Their course hangs on no processor: it is the same everywhere."""
+    kept = json.loads(RECORD.read_text("utf-8"))["cases"]["fleets 0 to 499"]
+    some = Fleets(range(25))
+    assert figures(some.measure(tmp_path)) == {"seeds 0 to 24": kept["seeds 0 to 24"]}
+
+
+@pytest.mark.parametrize("name", ["preset narrowband", "preset paper"])
+def test_plans_are_as_they_were(name: str, tmp_path: Path) -> None:
+    (case,) = [one for one in SCENARIOS if one.name == name]
+    kept = json.loads(RECORD.read_text("utf-8"))["cases"]
+    found = differences({name: kept[name]}, {name: figures(case.measure(tmp_path))})
+    assert [str(one) for one in found if one.kind == "value"] == []

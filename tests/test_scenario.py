@@ -26,7 +26,7 @@ from joulemesh.scenario import (
     Network,
     Scenario,
 )
-from joulemesh.scenario.given import FILES
+from joulemesh.scenario.sections import FILES
 
 # What the user writes --------------------------------------------------------------------------
 
@@ -322,8 +322,9 @@ def test_paths_are_relative_to_the_scenario_file(
 
 
 def test_files_that_a_scenario_names_can_be_kept_under_other_names(tmp_path: Path) -> None:
-    from joulemesh.runs.inputs import asked, keep_inputs, portable
-    from joulemesh.scenario.inputs import input_files
+    from joulemesh.runs.inputs import keep_inputs, portable
+    from joulemesh.scenario.given import input_files
+    from joulemesh.studies.identity import asked
 
     (tmp_path / "trace").write_text("t,i,j,gain\n1,0,1,1\n")  # named like its model
     one = Scenario(network={"fading": f"trace:{tmp_path}/./trace"})
@@ -435,11 +436,11 @@ def test_comments_name_every_field() -> None:
 
 
 def test_an_empty_path_is_no_traceback(tmp_path: Path) -> None:
-    for section, fields in FILES.items():
-        for field in fields:
-            (tmp_path / "s.toml").write_text(f'[{section}]\n{field} = ""\n')
-            with contextlib.suppress(joulemesh.ScenarioError):
-                joulemesh.plan(Scenario.load(tmp_path / "s.toml"))
+    for name in FILES:
+        section, _, field = name.partition(".")
+        (tmp_path / "s.toml").write_text(f'[{section}]\n{field} = ""\n')
+        with contextlib.suppress(joulemesh.ScenarioError):
+            joulemesh.plan(Scenario.load(tmp_path / "s.toml"))
 
 
 def test_schema_describes_every_section_and_field() -> None:
@@ -482,7 +483,7 @@ def test_the_papers_plan_of_the_default_devices_is_calibrated() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_can_be_planned_on_every_named_topology(name: str, topology: str) -> None:
     plan = joulemesh.plan(Scenario.preset(name).override({"network.topology": topology}))
-    assert (plan.margin_j >= -1e-9 * plan.energy_budget_j).all()
+    assert (plan.margin_j >= 0).all()
     if plan.deadline_s is not None:
         assert (plan.margin_s >= -1e-9 * plan.deadline_s).all()
     assert plan.total_s is None or plan.time_s <= plan.total_s

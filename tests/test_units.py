@@ -13,7 +13,7 @@ from joulemesh.errors import ScenarioError, UnitError
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.scenario import field_names
 from joulemesh.units import column, duration, energy, is_quantity, parse, si, unit_of
-from joulemesh.views.values import value_words
+from joulemesh.views.words import value_words
 
 magnitude = st.floats(min_value=-14, max_value=12)
 figure = st.builds(lambda power, sign: sign * 10.0**power, magnitude, st.sampled_from([1.0, -1.0]))

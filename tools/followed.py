@@ -10,7 +10,6 @@ from __future__ import annotations
 __all__ = ["Followed", "draw", "follow", "main", "table"]
 
 import random
-import re
 import sys
 import tempfile
 from collections import Counter
@@ -20,12 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import joulemesh
-from joulemesh.errors import Edit, JoulemeshError, ScenarioError
-from joulemesh.planning.advice import Change
+from joulemesh.errors import Edit, JoulemeshError, ScenarioError, in_words
 from joulemesh.planning.edits import apply_edits
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.typed import typed_value
-from joulemesh.units import parse
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "network.topology": ("ring", "quasi-ring", "grid", "complete", "geometric", "star", "path"),
@@ -184,7 +180,7 @@ class Followed:
 
 
 def follow(scenario: Scenario) -> Iterator[Followed]:
-    """Plan a scenario, and follow what the refusal or the plan advises, as printed."""
+    """Plan a scenario, and follow what the refusal or the plan advises."""
     try:
         plan = joulemesh.plan(scenario)
     except JoulemeshError as refusal:
@@ -194,7 +190,7 @@ def follow(scenario: Scenario) -> Iterator[Followed]:
     for change in plan.answer.tried:
         name = f"advice: {_name(change.edit)}"
         try:
-            made = joulemesh.plan(_as_printed(scenario, change))
+            made = joulemesh.plan(apply_edits(scenario, [change.edit]))
         except JoulemeshError as refusal:
             yield Followed(name, False, str(refusal))
             continue
@@ -202,23 +198,8 @@ def follow(scenario: Scenario) -> Iterator[Followed]:
         true = got == change.amount
         if change is plan.answer.change:
             true &= f"({got:,} in place of {now[change.measure]:,})" in plan.answer.text
-            true &= change.words in plan.answer.text
+            true &= in_words([change.edit], plan.names)[1:] in plan.answer.text
         yield Followed(name, true, f"{got:,} in place of {change.amount:,} {change.measure}")
-
-
-def _as_printed(scenario: Scenario, change: Change) -> Scenario:
-    """The scenario with a change, made with the figure that its words print."""
-    edit = change.edit
-    if found := re.match(r"(?:a deadline|a total time) of (.+) in place of", change.words):
-        return scenario.override({edit.field: found[1]})
-    if found := re.match(r"(\S+ \S+) in the battery of device", change.words):
-        return apply_edits(scenario, [replace(edit, value=parse(found[1], "J"))])
-    if found := re.match(r"batteries (\S+) times as large", change.words):
-        return apply_edits(scenario, [replace(edit, value=float(found[1]))])
-    if found := re.match(r"([\d,]+) iterations? in place of", change.words):
-        return scenario.override({edit.field: int(found[1].replace(",", ""))})
-    field, _, value = change.words.partition(" = ")
-    return scenario.override({field: typed_value(value, field)})
 
 
 def _remedies(scenario: Scenario, refusal: JoulemeshError) -> Iterator[Followed]:

@@ -14,7 +14,7 @@ from typing import Any
 import joulemesh
 from joulemesh.errors import JoulemeshError
 from joulemesh.planning.plan import Plan
-from joulemesh.scenario.typed import typed_value
+from joulemesh.scenario.varied import typed_value
 from joulemesh.units import duration, energy
 from joulemesh.views.plan.digest import BINDING_KINDS, BINDING_WORDS
 from tools.gallery import (

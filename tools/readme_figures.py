@@ -31,6 +31,11 @@ def _packets(method: str) -> tuple[str, str]:
     return f"{case})", f'{case}, "accuracy_ci95")'
 
 
+def _ahead_with_packets(scenario: str) -> str:
+    case = f'in_medium("{scenario}, orthogonal, Wi-Fi packets", "'
+    return f'{case}spread") - {case}adaptive")'
+
+
 _OVERDRAWN = '"fashion-grid-1.0", "plans-overdrawn", "d-psgd"'
 
 FIGURES: tuple[tuple[str, ...], ...] = (
@@ -54,9 +59,20 @@ FIGURES: tuple[tuple[str, ...], ...] = (
         _faster("wifi", "half"),
     ),
     (
-        "on the ring with strong skew: {} ± {} % against {} ± {} %",
+        "level on the ring with strong skew ({} ± {} % against {} ± {} %)",
         *_packets("spread"),
         *_packets("adaptive"),
+    ),
+    (
+        "`spread` leads by {} points on the grid, {} with equal batteries and {} on CIFAR-10",
+        *(
+            _ahead_with_packets(name)
+            for name in ("fashion-grid-0.1", "fashion-ring-equal", "cifar-ring-0.1")
+        ),
+    ),
+    (
+        '`iterations = "auto"` is {} points behind 100 iterations',
+        'auto_lag("fashion-geometric-50, orthogonal, Wi-Fi packets")',
     ),
     (
         "`d-psgd` then leads by {} ± {} points in one scenario",

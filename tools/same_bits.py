@@ -1,184 +1,142 @@
-"""Digests of plans, ledgers and trained parameters, to show that a change of the code changes none.
+"""A record of what the code gives, to show that a change of the code changes nothing else.
 
     python -m tools.same_bits --check tools/same_bits.json    compare; exit 1 on any difference
-    python -m tools.same_bits --write tools/same_bits.json    write a new record
-    python -m tools.same_bits                                 print one line per scenario
-    python -m tools.same_bits --check FILE ring gossip        only scenarios with these words
+    python -m tools.same_bits --write tools/same_bits.json    write a record; with --only, a part
+    python -m tools.same_bits                                 print one line per case
+    python -m tools.same_bits --only ring gossip --check FILE only cases with one of these words
+    python -m tools.same_bits --fleets 10000 --check FILE     so many virtual fleets, not 500
 
-The scenarios (`tools.same_bits_cases`) go through the public interface only: `joulemesh.plan`,
-`joulemesh.run` and `joulemesh.compare`, and what their results document. Every array and figure has
-a digest of its own (the first 16 digits of SHA-256 over type, shape and bytes), so that a
-difference is reported by scenario, part and name. Words (notes, reasons) are left out: they may be
-rewritten. Floating-point results depend on processor and library versions, which the record names;
-`--check` refuses to compare records of different machines (exit code 2).
+The cases are scenarios that are planned, trained and compared (`tools.same_bits_cases`), commands
+with what they print and write, pages, fleets and PyTorch modules (`tools.same_bits_commands`). They
+go through the public interface, the command line and its files. Nothing is kept from one case for
+another. Words (notes, reasons) are left out: they may be rewritten; so is what a clock measured.
+
+Every array and figure has a digest of its own, and some of its numbers (`tools.same_bits_figures`).
+`--check` says of each case that differs whether only bits do, whether numbers are within 1e-9, or
+whether a value is another, and the first figure of that kind.
+
+Floating-point results depend on processor and library versions, which the record names. `--check`
+refuses records of other machines (exit code 2) unless `--elsewhere` is given: then differences of
+bits and below 1e-9, and all of what was trained, are listed as perhaps due to the machine, and do
+not count. PyTorch has a record of its own, compared where the same version is installed.
 """
 
 from __future__ import annotations
 
-__all__ = ["Record", "differences", "digest", "machine", "main", "measure"]
+__all__ = ["Difference", "Record", "differences", "elsewhere", "machine", "main", "record"]
 
 import argparse
-import hashlib
 import json
+import multiprocessing
 import os
 import platform
-import struct
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-import joulemesh
-from tools.same_bits_cases import CASES, Case
+from tools.same_bits_cases import SCENARIOS
+from tools.same_bits_commands import COMMANDS, TORCH, fleets, torch_version
+from tools.same_bits_figures import KINDS, Parts, Values, contrast, digest, figures
 
-Parts = dict[str, dict[str, str]]
 Record = dict[str, Any]
 
-_PLAN_ARRAYS = (
-    "edges", "rounds", "active", "exchanged", "binding", "energy_budget_j", "margin_j", "margin_s",
-)  # fmt: skip
-_LEDGER_ARRAYS = (
-    "compute_j", "exchange_s", "latency_s", "iteration_j", "compute_total_j", "exchange_total_j",
-    "spent_j",
-)  # fmt: skip
+_FLEETS = 500
+_PROCESSES = 2
+_UNTRAINED = ("plan", "ledger", "seeds")  # parts that begin so hold nothing that was trained
 
 
-def digest(value: Any) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of arrays, numbers, texts and their nestings.
+class Case(Protocol):
+    """Something that is measured."""
 
-    >>> digest([1.0, 2.0]) == digest([1.0, np.nextafter(2.0, 3.0)])
-    False
-    >>> digest({"a": 1, "b": None}) == digest({"b": None, "a": 1})
-    True
-    """
-    content = hashlib.sha256()
-    for piece in _pieces(value):
-        content.update(struct.pack("<q", len(piece)) + piece)
-    return content.hexdigest()[:16]
+    @property
+    def name(self) -> str:
+        """Unique."""
+
+    def measure(self, folder: Path) -> Values:
+        """What comes out, by part and name, in an empty folder."""
 
 
-def _pieces(value: Any) -> Iterator[bytes]:
-    if isinstance(value, Mapping):
-        yield b"mapping %d" % len(value)
-        for key in sorted(value):
-            yield from (repr(key).encode(), *_pieces(value[key]))
-    elif isinstance(value, list | tuple):
-        yield b"sequence %d" % len(value)
-        for item in value:
-            yield from _pieces(item)
-    elif value is None or isinstance(value, bool | int | str):
-        yield repr(value).encode()
-    elif isinstance(value, float):
-        yield b"float " + struct.pack("<d", value)
-    else:
-        array = np.asarray(value)
-        if array.dtype == object:
-            raise TypeError(f"{type(value).__name__} has no digest")
-        yield f"{array.dtype.str} {array.shape}".encode()
-        yield np.ascontiguousarray(array).tobytes()
+def cases(number: int = _FLEETS) -> list[Case]:
+    """All cases that can be measured here, with so many virtual fleets."""
+    return [*SCENARIOS, *COMMANDS, *fleets(number), *(TORCH if torch_version() else ())]
 
 
-def measure(case: Case, folder: Path) -> Parts:
-    """Plan, train or compare one scenario.
+def _measured(case: Case) -> tuple[str, Parts, float]:
+    begun = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = figures(case.measure(Path(folder)))
+        except Exception as error:  # the others are compared all the same
+            found = {"error": {type(error).__name__: " ".join(str(error).split())[:300]}}
+    return case.name, found, time.perf_counter() - begun
+
+
+def record(
+    chosen: Sequence[Case], processes: int = 1, tell: Callable[[str], None] = lambda line: None
+) -> Record:
+    """Measure cases.
 
     Args:
-        case: the scenario and what is done with it.
-        folder: an empty folder, for its files and the cache.
+        chosen: which.
+        processes: how many at a time.
+        tell: called with one line after each.
 
     Returns:
-        Digests by part ("plan", "ledger", "parameters", "metrics") and name.
+        The machine, the version of PyTorch, and for each case its figures.
     """
-    scenario = case.scenario(folder)
-    if case.methods:
-        return _compared(case, scenario, folder)
-    if case.plan_only:
-        return _planned(joulemesh.plan(scenario))
-    rows: list[dict[str, Any]] = []
-    result = joulemesh.run(
-        scenario,
-        model=case.model() if case.model else None,
-        data=case.data() if case.data else None,
-        seeds=case.seeds,
-        on_metrics=rows.append,
-    )
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    return {
-        **_planned(result.plan),
-        "parameters": dict(_leaves(result.params)),
-        "metrics": {name: digest(column) for name, column in columns.items()},
-    }
+    found: dict[str, Parts] = {}
+    for name, parts, seconds in _all_measured(chosen, processes):
+        found[name] = parts
+        tell(f"{digest(parts)}  {seconds:5.1f} s  {name}")
+    torch = {name: parts for name, parts in found.items() if name.startswith("torch: ")}
+    rest = {name: parts for name, parts in found.items() if name not in torch}
+    made: Record = {"machine": machine(), "cases": rest}
+    return made | ({"torch": {"version": torch_version(), "cases": torch}} if torch else {})
 
 
-def _planned(plan: joulemesh.Plan) -> Parts:
-    """Digests of a plan, and of what it costs each device in each iteration."""
-    shape = plan.rounds.shape
-    arrays = {name: digest(getattr(plan, name)) for name in _PLAN_ARRAYS}
-    figures = {
-        "scheme": digest([plan.scheme_at(t).name for t in range(1, plan.iterations + 1)]),
-        "iterations": digest(plan.iterations),
-        "deadline_s": digest(plan.deadline_s),
-        "events": digest([(e.iteration, e.kind, tuple(e.devices)) for e in plan.events]),
-        "bounds": digest(plan.bounds),
-    }
-    ledger = {name: digest(getattr(plan, name)) for name in _LEDGER_ARRAYS}
-    ledger["exchange_j"] = digest(np.broadcast_to(plan.exchange_j, shape))
-    ledger["bits"] = digest(_bits(plan))
-    return {"plan": arrays | figures, "ledger": ledger}
+def _all_measured(chosen: Sequence[Case], processes: int) -> Iterator[tuple[str, Parts, float]]:
+    if processes == 1:
+        yield from map(_measured, chosen)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        yield from pool.map(_measured, chosen)
 
 
-def _bits(plan: joulemesh.Plan) -> Any:
-    """[iterations, devices, 2]: bits of the model that each device sends and receives."""
-    bits = np.zeros((*plan.rounds.shape, 2))
-    for t in range(plan.iterations):
-        route = plan.route(t + 1)
-        for _, sender, receiver, count in () if route is None else route.messages():
-            bits[t, sender, 0] += count
-            bits[t, receiver, 1] += count
-    return bits
+@dataclass(frozen=True)
+class Difference:
+    """Between two records of one case.
 
+    Attributes:
+        case: its name.
+        kind: the gravest, one of `KINDS`.
+        where: part and name of the first figure that differs so.
+        numbers: what it was and is, if it is known.
+        figures: how many differ.
+        trained: does none differ but of what was trained?
+    """
 
-def _leaves(params: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Path and digest of every array in nested dictionaries and lists of parameters."""
-    if isinstance(params, Mapping):
-        for key in sorted(params):
-            yield from _leaves(params[key], f"{path}/{key}")
-    elif isinstance(params, list | tuple):
-        for number, part in enumerate(params):
-            yield from _leaves(part, f"{path}/{number}")
-    else:
-        yield path or "/", digest(np.asarray(params))
+    case: str
+    kind: str
+    where: str
+    numbers: str
+    figures: int
+    trained: bool
 
-
-def _compared(case: Case, scenario: joulemesh.Scenario, folder: Path) -> Parts:
-    """Digests of every method's ledger and curves, parts named by method."""
-    study = joulemesh.compare(
-        scenario,
-        case.methods,
-        case.equal,
-        case.seeds,
-        worlds=case.worlds,
-        model=case.model() if case.model else None,
-        data=case.data() if case.data else None,
-        cache=folder / "cache",
-    )
-    parts: Parts = {}
-    for entry in study.entries:
-        ledger = ("iteration", "energy_j", "time_s", "spent_j", "leftover_j", "totals")
-        parts[f"ledger of {entry.name}"] = {
-            "status": digest(entry.status),
-            **{name: digest(getattr(entry, name)) for name in ledger},
-        }
-        parts[f"metrics of {entry.name}"] = {
-            **{name: digest(curve) for name, curve in entry.curves.items()},
-            **{f"final {name}": digest(values) for name, values in entry.final.items()},
-            "samples": digest(entry.samples),
-        }
-    return parts
+    def __str__(self) -> str:
+        """In one line."""
+        more = f" (and {self.figures - 1} more)" if self.figures > 1 else ""
+        numbers = f" {self.numbers}" if self.numbers else ""
+        return f"{self.case}: {self.kind}: {self.where}{numbers}{more}"
 
 
 def machine() -> dict[str, Any]:
@@ -219,101 +177,153 @@ def _processor() -> str:
     return " ".join([fields.get("model name", platform.machine()), "/".join(known)]).strip()
 
 
-def record(
-    cases: Sequence[Case] = CASES, tell: Callable[[str], None] = lambda line: None
-) -> Record:
-    """Measure scenarios.
-
-    Args:
-        cases: which.
-        tell: called with one line after each.
-
-    Returns:
-        The machine, and for each scenario its digests.
-    """
-    scenarios: dict[str, Parts] = {}
-    for case in cases:
-        begun = time.perf_counter()
-        with tempfile.TemporaryDirectory() as folder:
-            scenarios[case.name] = measure(case, Path(folder))
-        whole = digest(scenarios[case.name])
-        tell(f"{whole}  {time.perf_counter() - begun:5.1f} s  {case.name}")
-    return {"machine": machine(), "scenarios": scenarios}
+def differences(before: Mapping[str, Parts], after: Mapping[str, Parts]) -> list[Difference]:
+    """What differs between the cases of two records."""
+    found = []
+    for case in sorted({*before, *after}):
+        if case not in before or case not in after:
+            where = f"only in the {'old' if case in before else 'new'} record"
+            found.append(Difference(case, "value", where, "", 1, False))
+        elif one := _difference(case, before[case], after[case]):
+            found.append(one)
+    return found
 
 
-def differences(before: Record, after: Record) -> list[str]:
-    """What differs between two records of the same machine, one line per scenario and part."""
-    lines = []
-    old, new = before["scenarios"], after["scenarios"]
-    for scenario in sorted({*old, *new}):
-        if scenario not in old or scenario not in new:
-            lines.append(f"{scenario}: only in the {'old' if scenario in old else 'new'} record")
+def _difference(case: str, before: Parts, after: Parts) -> Difference | None:
+    old, new = (
+        {(part, name): text for part, named in parts.items() for name, text in named.items()}
+        for parts in (before, after)
+    )
+    each = []
+    for key in {**old, **new}:
+        if old.get(key) == new.get(key):
             continue
-        for part in sorted({*old[scenario], *new[scenario]}):
-            was, now = old[scenario].get(part, {}), new[scenario].get(part, {})
-            names = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
-            if names:
-                lines.append(f"{scenario}: {part}: {', '.join(names)}")
-    return lines
+        missing = "is gone" if key not in new else "is new"
+        both = key in old and key in new
+        kind, numbers = contrast(old[key], new[key]) if both else ("value", missing)
+        each.append((kind, key, numbers))
+    if not each:
+        return None
+    kind, (part, name), numbers = max(each, key=lambda one: KINDS.index(one[0]))
+    trained = all(not part.startswith(_UNTRAINED) for _, (part, _), _ in each)
+    return Difference(case, kind, f"{part}: {name}", numbers, len(each), trained)
 
 
 def elsewhere(before: Record, here: Mapping[str, Any]) -> str:
-    """Why records cannot be compared, in one line; empty if they can."""
+    """In what the machine of a record differs from this one, in one line; empty if in nothing."""
     there = before["machine"]
-    other = [
+    return "; ".join(
         f"{name} {there.get(name)} there and {here.get(name)} here"
         for name in sorted({*there, *here})
         if there.get(name) != here.get(name)
-    ]
-    if not other:
-        return ""
-    return (
-        f"the record is of another machine: {'; '.join(other)}: check out the old commit, "
-        "write its record here with --write, and compare with that one"
     )
 
 
+def _kept(file: Path, made: Record, *, whole: bool) -> Record:
+    """What was measured, and of a file of this machine what was not measured now.
+
+    Args:
+        file: that is to be written.
+        made: what was measured.
+        whole: was every case to be measured? Those that are neither here are then no case any more;
+            but for further fleets, and PyTorch where it is missing.
+    """
+    try:
+        old = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return made
+    if elsewhere(old, made["machine"]):
+        return made
+    cases = {k: v for k, v in old["cases"].items() if not whole or k.startswith("fleets ")}
+    torch = made.get("torch") or old["torch"]
+    if torch["version"] == old["torch"]["version"] and not whole:
+        torch = {**torch, "cases": old["torch"]["cases"] | torch["cases"]}
+    return {**made, "cases": cases | made["cases"], "torch": torch}
+
+
 def _written(made: Record) -> str:
-    """JSON with one line per scenario and part, to be read in a diff."""
-    lines = [f'{{"machine": {json.dumps(made["machine"])},', '"scenarios": {']
-    scenarios = []
-    for name, parts in made["scenarios"].items():
-        inner = [f"  {json.dumps(part)}: {json.dumps(found)}" for part, found in parts.items()]
-        scenarios.append(f"{json.dumps(name)}: {{\n" + ",\n".join(inner) + "}")
-    return "\n".join([*lines, ",\n".join(scenarios), "}}", ""])
+    """JSON with one line for each part, to be read in a diff."""
+    torch = made.get("torch", {"cases": {}})
+    lines = [f'{{"machine": {json.dumps(made["machine"])},', '"cases": {']
+    lines += [_lines(made["cases"]), "},"]
+    lines += [f'"torch": {{"version": {json.dumps(torch.get("version"))}, "cases": {{']
+    return "\n".join([*lines, _lines(torch["cases"]), "}}}", ""])
 
 
-def main(arguments: Sequence[str] | None = None, cases: Sequence[Case] = CASES) -> int:
+def _lines(found: Mapping[str, Parts]) -> str:
+    texts = []
+    for name, parts in found.items():
+        inner = [f"  {json.dumps(part)}: {json.dumps(named)}" for part, named in parts.items()]
+        texts.append(f"{json.dumps(name)}: {{\n" + ",\n".join(inner) + "}")
+    return ",\n".join(texts)
+
+
+def main(arguments: Sequence[str] | None = None, of: Sequence[Case] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.same_bits", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", type=Path, metavar="FILE", help="write the record to FILE")
     what.add_argument("--check", type=Path, metavar="FILE", help="compare with the record in FILE")
-    parser.add_argument("words", nargs="*", help="only scenarios whose name has one of these")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="WORD", help="cases whose name has one of these"
+    )
+    parser.add_argument("--fleets", type=int, default=_FLEETS, metavar="N", help="virtual fleets")
+    parser.add_argument("--processes", type=int, default=1, choices=range(1, _PROCESSES + 1))
+    parser.add_argument("--elsewhere", action="store_true", help="compare with another machine")
     asked = parser.parse_args(arguments)
-    if asked.words:
-        cases = [case for case in cases if any(word in case.name for word in asked.words)]
+    of = cases(asked.fleets) if of is None else of
+    of = [case for case in of if any(word in case.name for word in asked.only)]
     before: Record | None = None
+    other = ""
     if asked.check:
         try:
             before = json.loads(asked.check.read_text("utf-8"))
         except (OSError, ValueError) as error:
             return _refuse(f"{asked.check} cannot be read: {error}: write it with --write")
-        why = elsewhere(before, machine())
-        if why:
-            return _refuse(why)
-    made = record(cases, lambda line: print(line, flush=True))
+        other = elsewhere(before, machine())
+        if other and not asked.elsewhere:
+            return _refuse(
+                f"the record is of another machine: {other}: check out the old commit, write its "
+                "record here with --write, and compare with that one; or see by --elsewhere what "
+                "differs by more than machines do"
+            )
+    if not torch_version():
+        print("PyTorch is not installed: its cases are skipped")
+    made = record(of, asked.processes, lambda line: print(line, flush=True))
+    failed = [name for name, parts in made["cases"].items() if "error" in parts]
+    if asked.write and failed:
+        return _refuse(f"{failed[0]} fails: {made['cases'][failed[0]]['error']}")
     if asked.write:
-        asked.write.write_text(_written(made), "utf-8")
-    if before is None:
-        return 0
-    if asked.words:
-        chosen = {case.name for case in cases}
-        before["scenarios"] = {k: v for k, v in before["scenarios"].items() if k in chosen}
-    found = differences(before, made)
+        kept = _kept(asked.write, made, whole=asked.only == [""])
+        asked.write.write_text(_written(kept), "utf-8")
+    return 0 if before is None else _compared(before, made, asked.only, other)
+
+
+def _compared(before: Record, made: Record, words: Sequence[str], other: str) -> int:
+    """Print what differs; the exit code."""
+    old = dict(before["cases"])
+    torch = made.get("torch", {"version": "", "cases": {}})
+    known = before.get("torch", {"version": None, "cases": {}})
+    new = dict(made["cases"])
+    if torch["version"] and torch["version"] == known["version"]:
+        old, new = old | known["cases"], new | torch["cases"]
+    elif torch["version"]:
+        print(f"PyTorch's record is of {known['version']}, not {torch['version']}: not compared")
+    wanted = {
+        name: parts
+        for name, parts in old.items()
+        if any(word in name for word in words) and (name in new or not name.startswith("fleets "))
+    }
+    found = differences(wanted, new)
+    if other:
+        excused = [one for one in found if one.trained or one.kind != "value"]
+        found = [one for one in found if one not in excused]
+        print(*(f"perhaps due to the machine: {one}" for one in excused), sep="\n")
     print(*found, sep="\n", end="\n" if found else "")
-    print(f"{len(found)} differences in {len(made['scenarios'])} scenarios")
+    kinds = Counter(one.kind for one in found)
+    told = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
+    print(f"{len(found)} of {len(new)} cases differ{': ' if told else ''}{told}")
     return 1 if found else 0
 
 

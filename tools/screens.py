@@ -27,11 +27,9 @@ import joulemesh
 from benchmarks.watching import until
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import make_fleet
+from joulemesh.studio.watch_page import PageServer, render_watch
+from joulemesh.studio.watching import Document, FleetSource
 from joulemesh.views.deployment.page import render_deployment
-from joulemesh.watch.document import Document
-from joulemesh.watch.page import render_watch
-from joulemesh.watch.server import PageServer
-from joulemesh.watch.sources import FleetSource
 from tests.browser import Browser, find_browser
 from tests.deploy.journals import Fleet as Made
 from tests.deploy.journals import Outage

@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from joulemesh.results.result import Result
     from joulemesh.results.sweep import Sweep
     from joulemesh.runs.compare import compare
+    from joulemesh.runs.compare import save_comparison as save_comparison
+    from joulemesh.runs.compare import save_result as save_result
     from joulemesh.runs.run import run
-    from joulemesh.runs.saving import save_comparison as save_comparison
-    from joulemesh.runs.saving import save_result as save_result
     from joulemesh.runs.sweep import save_sweep as save_sweep
     from joulemesh.runs.sweep import sweep
     from joulemesh.runs.tune import Tuned, tune
     from joulemesh.scenario import Scenario
-    from joulemesh.theory.measured.constants import estimate
-    from joulemesh.views.comparison.figure import comparison_figure as comparison_figure
-    from joulemesh.views.comparison.table import comparison_text as comparison_text
+    from joulemesh.theory.measured.estimate import estimate
+    from joulemesh.views.figures import comparison_figure as comparison_figure
+    from joulemesh.views.figures import sweep_figure as sweep_figure
     from joulemesh.views.notebook.html import notebook_html
     from joulemesh.views.notebook.progress import ProgressBar
-    from joulemesh.views.sweep.figure import sweep_figure as sweep_figure
-    from joulemesh.views.sweep.table import sweep_text as sweep_text
+    from joulemesh.views.tables import comparison_text as comparison_text
+    from joulemesh.views.tables import sweep_text as sweep_text
 
 __all__ = [
     "Answer",
@@ -83,18 +83,18 @@ _HOME = {
     "advice": "joulemesh.planning.advice",
     "calibrate": "joulemesh.calibration.calibrate",
     "compare": "joulemesh.runs.compare",
-    "comparison_figure": "joulemesh.views.comparison.figure",
-    "comparison_text": "joulemesh.views.comparison.table",
-    "estimate": "joulemesh.theory.measured.constants",
+    "comparison_figure": "joulemesh.views.figures",
+    "comparison_text": "joulemesh.views.tables",
+    "estimate": "joulemesh.theory.measured.estimate",
     "notebook_html": "joulemesh.views.notebook.html",
     "plan": "joulemesh.planning.static",
     "run": "joulemesh.runs.run",
-    "save_comparison": "joulemesh.runs.saving",
-    "save_result": "joulemesh.runs.saving",
+    "save_comparison": "joulemesh.runs.compare",
+    "save_result": "joulemesh.runs.compare",
     "save_sweep": "joulemesh.runs.sweep",
     "sweep": "joulemesh.runs.sweep",
-    "sweep_figure": "joulemesh.views.sweep.figure",
-    "sweep_text": "joulemesh.views.sweep.table",
+    "sweep_figure": "joulemesh.views.figures",
+    "sweep_text": "joulemesh.views.tables",
     "tune": "joulemesh.runs.tune",
 }
 

@@ -1,11 +1,22 @@
-"""The ways in which a user's request can be refused."""
+"""The ways in which a user's request can be refused: each is data, and is rendered here."""
 
 from __future__ import annotations
 
-__all__ = ["Edit", "InfeasibleError", "JoulemeshError", "Remedy", "ScenarioError", "UnitError"]
+__all__ = [
+    "Edit",
+    "InfeasibleError",
+    "JoulemeshError",
+    "Remedy",
+    "ScenarioError",
+    "UnitError",
+    "called",
+    "in_words",
+    "named_refusals",
+]
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import Any
 
 _PHRASES = {
@@ -14,6 +25,14 @@ _PHRASES = {
     "set": "set {field} = {value}",
     "scale": "multiply {field} by {value}",
 }
+_WORDS = {
+    "budget.deadline_s": "the deadline",
+    "budget.total_s": "the total time",
+    "budget.energy_j": "the batteries",
+    "plan.iterations": "the number of iterations",
+    "devices.count": "the number of devices",
+}
+_LONGEST = 60  # characters of a device's name in a sentence
 
 
 @dataclass(frozen=True)
@@ -53,6 +72,80 @@ Remedy = tuple[Edit, ...]
 """Changes that mend a refusal together."""
 
 
+def in_words(edits: Iterable[Edit], names: Sequence[str] = ()) -> str:
+    """Some changes in words: the label of a button that makes them, the advice of a plan.
+
+    Args:
+        edits: the changes.
+        names: of the devices.
+
+    >>> in_words([Edit("budget.deadline_s", 0.31, "raise"), Edit("plan.on_depletion", "leave")])
+    'raise the deadline to 310 ms and set plan.on_depletion to leave'
+    """
+    return " and ".join(_words(edit, names) for edit in edits)
+
+
+def _words(edit: Edit, names: Sequence[str]) -> str:
+    name = _WORDS.get(edit.field, edit.field)
+    if edit.value is None:
+        return f"leave {name} out"
+    if edit.how == "scale":
+        return f"make {name} {edit.value:g} times as large"
+    if edit.device is not None:
+        name = "the battery" if edit.field == "budget.energy_j" else name
+        name = f"{name} of {called(edit.device, names)}"
+    verb = "raise" if edit.how == "raise" else "set"
+    return f"{verb} {name} to {_written(edit.field, edit.value, 4)}"
+
+
+def called(device: int, names: Sequence[str] = ()) -> str:
+    """A device in a sentence: by its number, and its name where the device table has names.
+
+    >>> called(1), called(1, ("north", "south"))
+    ('device 1', 'device 1 (south)')
+    """
+    if not 0 <= device < len(names):
+        return f"device {device}"
+    name = " ".join(names[device].split())
+    return f"device {device} ({name if len(name) <= _LONGEST else name[: _LONGEST - 1] + '…'})"
+
+
+def _written(name: str, value: Any, digits: int) -> str:
+    """A figure with the unit that its name ends in.
+
+    >>> _written("budget.energy_j", 12.5, 4), _written("plan.iterations", 1200, 4)
+    ('12.5 J', '1,200')
+    """
+    from joulemesh.units import duration, energy, si, unit_of  # which raises a UnitError
+
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, int | float):
+        return str(value)
+    unit = unit_of(name)
+    if unit is None:
+        return f"{value:,}" if isinstance(value, int) else f"{value:.{digits}g}"
+    if unit == "J":
+        return energy(value, digits=digits)
+    return duration(value, digits=digits) if unit == "s" else si(value, unit, digits=digits)
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """A figure of a refusal, as its sentence is written: ``{needs_j}``, ``{count:iteration}``."""
+
+    name: str
+    value: Any
+    names: Sequence[str]
+
+    def __format__(self, noun: str) -> str:
+        from joulemesh.units import counted
+
+        if self.name.endswith("device"):
+            return "the device" if self.value is None else called(self.value, self.names)
+        return counted(self.value, noun) if noun else _written(self.name, self.value, 6)
+
+
 class JoulemeshError(ValueError):
     """Any error that the user can correct; the text says what is wrong, the figure and the fix.
 
@@ -64,19 +157,99 @@ class JoulemeshError(ValueError):
     ScenarioError
 
     Args:
-        message: what is wrong.
+        message: what is wrong. With a device or figures it is a template: ``{device}`` is the
+            device (as is any figure ``{…device}``), ``{needs_j}`` a figure in the unit of its name,
+            ``{count:iteration}`` a number of things.
+        code: which kind of refusal it is.
+        device: index of the device that it is about.
+        figures: by names that end in their units.
         remedies: changes of which any one mends it; the text names them after the message.
+        field: the scenario's field that is wrong; by default that of the first remedy.
+
+    Attributes:
+        names: of the devices; the text names devices once they are known.
+
+    >>> error = InfeasibleError(
+    ...     "{device} needs {needs_j} for {count:iteration}",
+    ...     code="energy", device=1, figures={"needs_j": 4.1, "count": 3},
+    ...     remedies=[(Edit("budget.energy_j", 4.1, "raise"),)],
+    ... )
+    >>> print(error)
+    device 1 needs 4.1 J for 3 iterations; raise budget.energy_j to at least 4.1
+    >>> error.names = ("north", "south")
+    >>> error.fault, error.field, error.data["figures"]
+    ('device 1 (south) needs 4.1 J for 3 iterations', 'budget.energy_j',
+     {'needs_j': 4.1, 'count': 3})
     """
 
-    def __init__(self, message: str = "", *, remedies: Sequence[Remedy] = ()) -> None:
-        super().__init__(message)
-        self.offer(message, remedies)
+    code = "refused"
 
-    def offer(self, reason: str, remedies: Sequence[Remedy]) -> None:
-        """Say what is wrong, and offer some changes in place of those offered before."""
-        ways = ", or ".join(" and ".join(edit.text for edit in one) for one in remedies)
-        self.args = (f"{reason}; {ways}" if ways else reason,)
-        self.reason, self.remedies = reason, tuple(remedies)
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str = "",
+        device: int | None = None,
+        figures: Mapping[str, Any] | None = None,
+        remedies: Sequence[Remedy] = (),
+        field: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.code, self.device = code or type(self).code, device
+        self.figures = {name: _plain(value) for name, value in (figures or {}).items()}
+        self.names: Sequence[str] = ()
+        self.remedies, self._message, self._field = tuple(remedies), message, field
+        self._before = self._after = ""
+
+    def offer(self, remedies: Sequence[Remedy], *, before: str = "", after: str = "") -> None:
+        """Offer some changes in place of those offered before, and say more about the reason.
+
+        Args:
+            remedies: changes of which any one mends it.
+            before: what stands before the reason.
+            after: what stands between the reason and the changes.
+        """
+        self.remedies = tuple(remedies)
+        self._before, self._after = before + self._before, self._after + after
+
+    @property
+    def fault(self) -> str:
+        """What is wrong, without what would mend it."""
+        message = self._message
+        if self.device is not None or self.figures:
+            every = {"device": self.device, **self.figures}
+            message = message.format_map({n: _Figure(n, v, self.names) for n, v in every.items()})
+        return f"{self._before}{message}{self._after}"
+
+    @property
+    def field(self) -> str:
+        """Full name of the scenario's field that is wrong, or that mends it; empty if unknown."""
+        return self._field or (self.remedies[0][0].field if self.remedies else "")
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """All of it as plain values, as ``--json`` prints it."""
+        return {
+            "code": self.code,
+            "text": str(self),
+            "device": self.device,
+            "field": self.field,
+            "figures": dict(self.figures),
+            "remedies": [
+                {"words": in_words(edits, self.names), "edits": [asdict(edit) for edit in edits]}
+                for edits in self.remedies
+            ],
+            "notes": list(getattr(self, "__notes__", ())),
+        }
+
+    def __str__(self) -> str:
+        ways = ", or ".join(" and ".join(edit.text for edit in one) for one in self.remedies)
+        return f"{self.fault}; {ways}" if ways else self.fault
+
+
+def _plain(value: Any) -> Any:
+    """A Python value for one of NumPy."""
+    return value.item() if hasattr(value, "item") else value
 
 
 class ScenarioError(JoulemeshError):
@@ -88,36 +261,51 @@ class ScenarioError(JoulemeshError):
     joulemesh.errors.ScenarioError: devices.count: input should be greater than or equal to 1 ...
     """
 
+    code = "scenario"
+
 
 class UnitError(ScenarioError):
     """A quantity's text has the wrong unit, or none that is known; its text begins with it."""
 
+    code = "unit"
+
 
 class InfeasibleError(JoulemeshError):
-    """The scenario is well-formed but cannot be carried out: who, which constraint, the remedy.
+    """The scenario is well-formed but cannot be carried out: who, what is short, the remedy.
 
-    Attributes:
-        reason: what is wrong, without what would mend it.
-        remedies: changes of the scenario of which any one mends it.
-        device: index of the device that cannot meet the constraint, or None.
-        constraint: ``"energy"``, ``"deadline"`` or what else is violated.
+    Its ``code`` is ``"energy"``, ``"idle"``, ``"deadline"``, ``"time"``, ``"topology"``,
+    ``"gossip"`` or ``"size"``.
 
     >>> import joulemesh
     >>> try:
     ...     joulemesh.plan(joulemesh.Scenario().override({"budget.deadline_s": "1 us"}))
     ... except joulemesh.InfeasibleError as error:
-    ...     print(error.constraint)
+    ...     print(error.code)
     deadline
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        device: int | None = None,
-        constraint: str | None = None,
-        remedies: Sequence[Remedy] = (),
-    ) -> None:
-        super().__init__(message, remedies=remedies)
-        self.device = device
-        self.constraint = constraint
+    code = "infeasible"
+
+
+@contextmanager
+def named_refusals(names: Callable[[], Sequence[str]]) -> Iterator[None]:
+    """Let refusals that come from within name devices.
+
+    Args:
+        names: gives the names; asked only if there is a refusal that names a device.
+
+    >>> with named_refusals(lambda: ("north",)):
+    ...     raise ScenarioError("{device} holds no samples", device=0)
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: device 0 (north) holds no samples
+    """
+    try:
+        yield
+    except JoulemeshError as error:
+        if error.device is not None and not error.names:
+            try:
+                error.names = names()
+            except JoulemeshError:  # a table that cannot be read, or names that are no names
+                error.names = ()
+        raise

@@ -5,6 +5,7 @@ alike; and `Machine`, a description of what training runs on.
 from __future__ import annotations
 
 import ctypes
+import gc
 import math
 import os
 import subprocess
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Machine", "cpus", "memory_bytes", "trim_memory"]
+__all__ = ["Machine", "collect_memory", "cpus", "memory_bytes", "trim_memory"]
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _NO_LIMIT = 2**60  # the older kind of control group writes a number near 2**63 for none
@@ -181,3 +182,9 @@ def trim_memory() -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # a C library other than glibc
             ctypes.CDLL(None).malloc_trim(0)
+
+
+def collect_memory() -> None:
+    """Free what nothing refers to any more, and return it to the system."""
+    gc.collect()
+    trim_memory()

@@ -20,6 +20,7 @@ EXTRAS = {
     "pooch": ("jax", "downloading a data set"),
     "matplotlib": ("figures", "drawing a figure"),
     "torch": ("torch", "a PyTorch module"),
+    "array_api_compat": ("torch", "a PyTorch module"),
     "optuna": ("optuna", "this search"),
     "grpc": ("deploy", "talking to other devices"),
     "cryptography": ("deploy", "handling a fleet's keys"),

@@ -15,10 +15,9 @@ from joulemesh.registry import Registry
 if TYPE_CHECKING:
     from joulemesh.aggregation.scheme import SchemeKind
     from joulemesh.data.partition import PartitionKind
-    from joulemesh.fading.model import FadingModel
-    from joulemesh.metrics.losses import Loss
-    from joulemesh.metrics.metric import Metric
-    from joulemesh.models.kind import ModelKind
+    from joulemesh.fading import FadingModel
+    from joulemesh.metrics import Loss, Metric
+    from joulemesh.models.kinds import ModelKind
     from joulemesh.planning.policy import Policy
     from joulemesh.world.topology import Topology
 
@@ -38,11 +37,11 @@ __all__ = [
 CHANNELS: Registry[FadingModel] = Registry(
     "fading model",
     {
-        "none": "joulemesh.fading.distributions",
-        "rayleigh": "joulemesh.fading.distributions",
-        "rician": "joulemesh.fading.distributions",
-        "nakagami": "joulemesh.fading.distributions",
-        "trace": "joulemesh.fading.trace",
+        "none": "joulemesh.fading",
+        "rayleigh": "joulemesh.fading",
+        "rician": "joulemesh.fading",
+        "nakagami": "joulemesh.fading",
+        "trace": "joulemesh.fading",
     },
 )
 
@@ -72,21 +71,21 @@ TOPOLOGIES: Registry[Topology] = Registry(
 PARTITIONS: Registry[PartitionKind] = Registry(
     "partition",
     {
-        "iid": "joulemesh.data.kinds.even",
-        "dirichlet": "joulemesh.data.kinds.dirichlet",
-        "shards": "joulemesh.data.kinds.shards",
-        "quantity": "joulemesh.data.kinds.even",
-        "resample": "joulemesh.data.kinds.even",
+        "iid": "joulemesh.data.kinds",
+        "dirichlet": "joulemesh.data.kinds",
+        "shards": "joulemesh.data.kinds",
+        "quantity": "joulemesh.data.kinds",
+        "resample": "joulemesh.data.kinds",
     },
 )
 
 MODELS: Registry[ModelKind] = Registry(
     "model",
     {
-        "logistic": "joulemesh.models.kinds.logistic",
-        "mlp": "joulemesh.models.kinds.mlp",
-        "cnn": "joulemesh.models.kinds.cnn",
-        "token-mlp": "joulemesh.models.kinds.token_mlp",
+        "logistic": "joulemesh.models.kinds",
+        "mlp": "joulemesh.models.kinds",
+        "cnn": "joulemesh.models.kinds",
+        "token-mlp": "joulemesh.models.kinds",
     },
 )
 
@@ -104,20 +103,18 @@ POLICIES: Registry[Policy] = Registry(
 METRICS: Registry[Metric] = Registry(
     "metric",
     {
-        **dict.fromkeys(
-            ("accuracy", "loss", "brier", "balanced_accuracy"), "joulemesh.metrics.metric"
-        ),
-        **dict.fromkeys(("r2", "rmse", "mae"), "joulemesh.metrics.numbers"),
-        **dict.fromkeys(("token_accuracy", "perplexity"), "joulemesh.metrics.tokens"),
+        **dict.fromkeys(("accuracy", "loss", "brier", "balanced_accuracy"), "joulemesh.metrics"),
+        **dict.fromkeys(("r2", "rmse", "mae"), "joulemesh.metrics"),
+        **dict.fromkeys(("token_accuracy", "perplexity"), "joulemesh.metrics"),
     },
 )
 
 LOSSES: Registry[Loss] = Registry(
     "loss",
     {
-        "cross-entropy": "joulemesh.metrics.losses",
-        **dict.fromkeys(("mse", "mae", "huber"), "joulemesh.metrics.numbers"),
-        "token-cross-entropy": "joulemesh.metrics.tokens",
+        "cross-entropy": "joulemesh.metrics",
+        **dict.fromkeys(("mse", "mae", "huber"), "joulemesh.metrics"),
+        "token-cross-entropy": "joulemesh.metrics",
     },
 )
 

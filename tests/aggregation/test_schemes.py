@@ -308,7 +308,7 @@ def test_a_scheme_can_be_forced_by_name(name: str) -> None:
 def test_a_ring_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InfeasibleError) as refusal:
         pick(around(5) - {(0, 4)}, 5, "ring", True)
-    assert refusal.value.constraint == "topology"
+    assert refusal.value.code == "topology"
     assert 'plan.aggregation = "tree"' in str(refusal.value)
     assert "does not prove" not in str(refusal.value)
 

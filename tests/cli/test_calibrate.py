@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from joulemesh.calibration import blocks
+from joulemesh.calibration import calibration
 from joulemesh.cli.main import app
 from joulemesh.errors import ScenarioError
 
@@ -27,7 +27,7 @@ QUICK = ("--quick", "--samples", "3", "--block", "5 ms", "--rounds", "2")
 def learner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """Options that train something cheap, in a folder of our own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(blocks.Session, "_warm_up", lambda self: None)
+    monkeypatch.setattr(calibration.Session, "_warm_up", lambda self: None)
     Path("sleeps.py").write_text(LEARNER)
     return ("--learner", "sleeps.py:Sleeps")
 
@@ -84,10 +84,10 @@ def test_refusals_come_before_anything_is_measured(
 def test_a_stop_leaves_nothing_behind(
     learner: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopped(self: blocks.Session, *, rest: bool) -> None:
+    def stopped(self: calibration.Session, *, rest: bool) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(blocks.Session, "run", stopped)
+    monkeypatch.setattr(calibration.Session, "run", stopped)
     before = set(Path().iterdir())
     arguments = ["--watts", "5", "--append", "devices.csv", "--out", "shed.json"]
     done = CliRunner().invoke(app, ["calibrate", *learner, *QUICK, *arguments])

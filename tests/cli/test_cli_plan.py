@@ -175,6 +175,22 @@ def test_init_does_not_overwrite_unless_told(command: Command, tmp_path: Path) -
     assert joulemesh.Scenario.load(tmp_path / "fleet.toml") == joulemesh.Scenario.preset("default")
 
 
+def test_json_of_a_refusal_is_its_data(command: Command) -> None:
+    done = command("plan", "--json", "--preset", "adaptive", "--set", "plan.iterations=5000")
+    error = json.loads(done.out)["error"]
+    assert done.code == 2
+    assert done.err == f"error: {error['text']}\n"
+    assert (error["code"], error["field"]) == ("energy", "budget.energy_j")
+    assert error["device"] in range(20)
+    assert error["figures"]["iterations"] == 5000
+    assert error["figures"]["needs_j"] > error["figures"]["has_j"]
+    way = error["remedies"][0]["edits"][0]
+    raised = f"budget.energy_j={way['value']}"
+    again = ("--preset", "adaptive", "--set", "plan.iterations=5000", "--set", raised)
+    assert way["how"] == "raise"
+    assert command("plan", *again).code == 0
+
+
 def test_schema_is_json_with_every_section(command: Command) -> None:
     schema = json.loads(command("schema").out)
     sections = {"seed", "devices", "network", "budget", "plan", "training", "bounds"}
@@ -326,7 +342,7 @@ BAD: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
     "huge": (
         '[plan]\niterations = 1000000000\nrounds = "uniform"\n',
         {},
-        ("1000000000 iterations", "set plan.iterations to at most"),
+        ("1,000,000,000 iterations", "set plan.iterations to at most"),
     ),
 }
 
@@ -340,7 +356,7 @@ def test_bad_input_is_one_line_with_the_field_and_the_fix(
     for file, content in files.items():
         (tmp_path / file).write_text(content)
     before = sorted(path.name for path in tmp_path.iterdir())
-    refused(command("plan", "s.toml", "--out", "plan.npz", "--json"), *wanted)
+    refused(command("plan", "s.toml", "--out", "plan.npz"), *wanted)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 

@@ -14,8 +14,10 @@ import pytest
 from joulemesh.cli import completion, node
 from joulemesh.methods import EQUAL, names
 from joulemesh.profiles import DEVICES, RADIOS
-from joulemesh.reproduce import FIGURES
 from joulemesh.scenario import PRESETS, SECTIONS
+from joulemesh.scenario.given import absolute_paths
+from joulemesh.scenario.sections import FILES
+from yan_li_2024 import FIGURES
 
 
 def joulemesh(*arguments: str, folder: Path | None = None, **variables: str) -> str:
@@ -76,6 +78,23 @@ def test_names_are_offered(line: str, offered: tuple[str, ...]) -> None:
 def test_explanations_are_offered() -> None:
     assert "Raspberry Pi 4" in fish("joulemesh profiles raspberry-pi-4")["raspberry-pi-4"]
     assert "battery" in fish("joulemesh plan --set budget.e")["budget.energy_j=100Wh"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_are_offered_for_every_field_that_is_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = FILES[name]
+    for end in file.ends or ("/",):
+        path = tmp_path / f"mine{end}"
+        path.mkdir() if end == "/" else path.touch()
+        value = f"{file.heads[-1]}mine{end}"
+        assert f"{name}={value}" in dict(completion.settings(f"{name}={file.heads[-1]}mi"))
+        given = f"{value}:Net" if end == ".py" else value
+        section, _, field = name.partition(".")
+        resolved = absolute_paths({section: {field: given}}, tmp_path)[section][field]
+        assert file.path_in(resolved) == str(path)
 
 
 def test_every_field_is_offered() -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from joulemesh import meters
 from joulemesh.cli.main import app
-from joulemesh.meters import MeterOptions, reading
+from joulemesh.meters import MeterOptions, meter
 from tests.meters.trees import planted
 
 
@@ -36,14 +36,14 @@ def test_a_meter_that_can_be_read_is_listed(machine: Path) -> None:
 def test_the_line_that_makes_powercap_readable(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = reading.open_file
+    real = meter.open_file
 
     def for_root_only(path: Path) -> IO[str]:
         if path.name == "energy_uj":
             raise PermissionError(13, "Permission denied")
         return real(path)
 
-    monkeypatch.setattr(reading, "open_file", for_root_only)
+    monkeypatch.setattr(meter, "open_file", for_root_only)
     lines = said().splitlines()
     assert "meters     none (calibrate with --watts W or --meter FILE.csv)" in lines
     zones = machine / "sys/class/powercap"

@@ -94,7 +94,6 @@ def test_methods_as_json(command: Command) -> None:
             "default": "plan.fixed_rounds",
             "meaning": "rounds per iteration",
             "values": "a whole number of at least 1",
-            "libraries": ["jax", "torch"],
         }
     ]
     assert fixed["citation"]["url"] == "https://arxiv.org/abs/2403.20075"

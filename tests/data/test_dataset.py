@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, load, spec
-from joulemesh.data.examples import _DIGITS_FILE
+from joulemesh.data.load import _DIGITS_FILE
 from joulemesh.errors import ScenarioError
 
 

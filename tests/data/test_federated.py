@@ -12,7 +12,7 @@ import pytest
 
 import joulemesh
 from joulemesh.data import Dataset, load, load_for, partition_for, spec_for
-from joulemesh.data.federated.flower import from_partitions
+from joulemesh.data.federated import from_partitions
 from joulemesh.errors import ScenarioError
 
 

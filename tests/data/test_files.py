@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulemesh.data.files import cifar_images, idx_array, pickled_batch
-from joulemesh.data.locate import locate
 from joulemesh.data.packed import tar_members, unpacked
-from joulemesh.data.sources import Member, Source
+from joulemesh.data.published import Member, Source, cifar_images, idx_array, locate, pickled_batch
 from joulemesh.errors import ScenarioError
 
 RECORDS = np.random.default_rng(0).integers(0, 10, (4, 3073), dtype=np.uint8)

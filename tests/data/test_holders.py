@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from joulemesh.data import Reading, from_arrays, load, load_for, partition_for
-from joulemesh.data.holders import held_partition
+from joulemesh.data.partition import held_partition
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 

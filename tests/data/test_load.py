@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from joulemesh.data import catalog, load
-from joulemesh.data.sources import SOURCES, Download, Member, Source
+from joulemesh.data.published import SOURCES, Download, Member, Source
 from joulemesh.errors import ScenarioError
 
 X_TRAIN, X_TEST = np.arange(12, dtype=np.uint8).reshape(3, 2, 2), np.full((2, 2, 2), 5, np.uint8)
@@ -118,7 +118,7 @@ def test_files_are_decoded_once_for_all_folders(
 ) -> None:
     data, cache = fill(tmp_path / "data"), tmp_path / "cache"
     load_toy(cache, data_dir=data)
-    monkeypatch.setattr("joulemesh.data.locate.Located.contents", None)
+    monkeypatch.setattr("joulemesh.data.published.Located.contents", None)
     load_toy(cache, data_dir=data)
     with pytest.raises(TypeError):  # other files must be verified themselves
         load_toy(cache, data_dir=fill(tmp_path / "other"))

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from joulemesh.data import load, spec
-from joulemesh.data.locate import locate
-from joulemesh.data.sources import SOURCES
+from joulemesh.data.published import SOURCES, locate
 from joulemesh.files.cache import user_cache
 
 MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]

@@ -15,7 +15,7 @@ import pytest
 import joulemesh
 from joulemesh import machine
 from joulemesh.data import Dataset, Reading, load, spec
-from joulemesh.data import delimited as delimited_module
+from joulemesh.data import readers as delimited_module
 from joulemesh.errors import JoulemeshError, ScenarioError
 
 ROWS = "a,b,label\n1,-0.5,cat\n2,0.25,dog\n3,1e-3,cat\n4,.5,dog\n5,7.,cat\n"

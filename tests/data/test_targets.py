@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from joulemesh.data import from_arrays, load, load_for, partition_for, spec_for
-from joulemesh.data.examples import LETTERS, verses
-from joulemesh.data.npz import read_npz, write_npz
+from joulemesh.data.arrays import read_npz, write_npz
+from joulemesh.data.load import LETTERS, verses
 from joulemesh.data.reading import Reading
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from joulemesh.data import Dataset, load, spec
-from joulemesh.data import unpacked as unpacked_module
-from joulemesh.data.disk import is_on_disk
+from joulemesh.data import own as unpacked_module
+from joulemesh.data.own import is_on_disk
 from joulemesh.data.reading import Reading
 from joulemesh.errors import ScenarioError
 

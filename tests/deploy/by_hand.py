@@ -63,7 +63,14 @@ class ByHand:
         self.meter = Battery(self.setup, device, battery_j)
         signer = VirtualSigner(device)
         self.node = Node(
-            device, self.setup.links, self.state, self.meter, settings, signer, epoch=1
+            device,
+            self.setup.links,
+            self.state,
+            self.meter,
+            settings,
+            signer,
+            epoch=1,
+            spares=self.setup.spares,
         )
         self.now, self.disk, self.planning = 0.0, True, True
         self.unsaved: list[Save] = []

@@ -191,6 +191,11 @@ def done_without_a_part(plans: Any, iteration: int) -> bool:
     return bool(_DONE(plans, iteration) or plans.aside(iteration))
 
 
+def votes_at_once(node: Any) -> bool:
+    """As soon as any neighbour has spoken, whatever it remembers."""
+    return bool(node._lives.recalled)
+
+
 def without_credit(learner: Any, iteration: int) -> float:
     return 0.0
 
@@ -260,31 +265,34 @@ MUTATIONS = {
     "a commit without its fsync": Mutation(0, CommitsWithoutFsync),
     "a promise without its fsync": Mutation(0, PromisesWithoutFsync),
     "an acceptance without its fsync": Mutation(0, AcceptsWithoutFsync),
-    "a view by half of the members": Mutation(0, rules=((View, "majority", _HALF),)),
+    "a view by half of the members": Mutation(3, rules=((View, "majority", _HALF),)),
     "a payment that is not checked": Mutation(0, spends_blindly),
-    "a commit after a promise": Mutation(0, rules=((Work, "frozen", _NEVER),)),
-    "a part of a stale view": Mutation(2, TakesStaleParts),
+    "a commit after a promise": Mutation(4, rules=((Work, "frozen", _NEVER),)),
+    "a part of a stale view": Mutation(16, TakesStaleParts),
     "an average from one that lacks it": Mutation(
-        10, rules=((Supplies, "_ask", ask_anybody), (Supplies, "_average", give_anything))
+        8, rules=((Supplies, "_ask", ask_anybody), (Supplies, "_average", give_anything))
     ),
-    "a digest that is not compared": Mutation(191, ComparesNoDigest),
-    "a view that ignores others' commits": Mutation(19, IgnoresCommits),
+    "a digest that is not compared": Mutation(257, ComparesNoDigest),
+    "a view that ignores others' commits": Mutation(8, IgnoresCommits),
     "joules that nobody remembers": Mutation(7, rules=((Battery, "recall", _ignore),)),
     "a member that does not know what it has lost": Mutation(
-        39, rules=((NodeContext, "lost", _NEVER),)
+        45, rules=((NodeContext, "lost", _NEVER),)
+    ),
+    "a device that has lost its folder and votes": Mutation(
+        331, rules=((Node, "_may_vote", votes_at_once),)
     ),
     "a double that is taken for the device": Mutation(
-        178, rules=((Lives, "current", _newest_epoch),)
+        19, rules=((Lives, "current", _newest_epoch),)
     ),
     "a double that does not keep still": Mutation(2, rules=((Node, "_acquainted", _always),)),
     "a proposer that forgets an accepted view": Mutation(
-        377, rules=((Council, "promise", forget_the_accepted),)
+        481, rules=((Council, "promise", forget_the_accepted),)
     ),
     "an exception in a callback that is only printed": Mutation(
         15, rules=((Runner, "write", price_by_the_newest_plan), (Runner, "fail", nothing))
     ),
     "a view of whoever votes, and a hung device that asks at once": Mutation(
-        3, rules=((council, "next_view", whoever_votes), (Requests, "_ask", ask_at_once))
+        19, rules=((council, "next_view", whoever_votes), (Requests, "_ask", ask_at_once))
     ),
     "a learner that nobody watches": Mutation(
         31,

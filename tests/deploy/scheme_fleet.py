@@ -134,6 +134,9 @@ class SchemeFleet:
         signer = VirtualSigner(device)
         return Node(device, self.links, state, battery, SETTINGS, signer, machine.epoch)
 
+    def started(self, machine: Machine) -> None:
+        """Nothing to note."""
+
     def handled(self, machine: Machine, event: Event, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Train):

@@ -20,12 +20,13 @@ from joulemesh.deploy.local.equality import states_of
 from joulemesh.deploy.local.local import RUN, LocalFleet, open_fleet
 from joulemesh.deploy.local.supervisor import Job, Supervisor
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.deploy.record.course import course_of_histories
+from joulemesh.deploy.record.course import Course, course_of_histories
 from joulemesh.deploy.record.history import read_history
-from joulemesh.deploy.record.replay import plans_of, replay
-from joulemesh.deploy.record.scheduled import schedule_of_course
+from joulemesh.deploy.record.replay import Plans, plans_of, replay
 from joulemesh.deploy.settings import Settings
 from joulemesh.errors import ScenarioError
+from joulemesh.planning.gifts import origins
+from joulemesh.training.schedule import Schedule
 from joulemesh.world.timed import Timed
 
 COUNT, ITERATIONS = 5, 200
@@ -54,6 +55,31 @@ def scenario(folder: Path, text: str, **plan: Any) -> joulemesh.Scenario:
         plan={"iterations": ITERATIONS, "rounds": "fixed", "fixed_rounds": 2, **plan},
         training={"model": "logistic", "eval_every": 100},
     )
+
+
+def schedule_of_course(course: Course, plans: Plans, devices: int) -> Schedule:
+    """What the engine plays: rounds, presence and gifts of a deployment with exact exchanges."""
+    rounds, active, exchanged, gifts = [], [], [], []
+    iteration = 1
+    while True:
+        view = course.view(iteration)
+        plan = plans(view, view.members[0])
+        if iteration > plan.last:
+            break
+        there, each = np.zeros(devices, np.bool_), np.zeros(devices, np.int64)
+        for device in plan.active(iteration):
+            planned = plans(view, device).rounds(iteration)
+            there[device] = True
+            each[device] = course.rounds.get((iteration, device), planned)
+        route = plan.route(iteration)
+        assert route is None or plan.exact(iteration)
+        rounds.append(each)
+        active.append(there)
+        exchanged.append(route is not None)
+        given = origins(course.gifts(iteration))
+        gifts += [(iteration - 1, newcomer, giver) for newcomer, giver in sorted(given.items())]
+        iteration += 1
+    return Schedule(np.stack(rounds), np.stack(active), np.array(exchanged), gifts=tuple(gifts))
 
 
 # Who is to be there -----------------------------------------------------------------------------

@@ -170,7 +170,9 @@ def test_the_digest_does_not_depend_on_where_files_lie(tmp_path: Path) -> None:
 
 def test_the_digest_does_not_depend_on_the_last_bit_of_a_price() -> None:
     plan = joulemesh.plan(small())
-    nudged = replace(plan.timeline, exchange_j=np.nextafter(plan.timeline.exchange_j, 1.0))
+    exchange = plan.timeline.exchange
+    dearer = replace(exchange, transmit_j=np.nextafter(exchange.transmit_j, 1.0))
+    nudged = replace(plan.timeline, exchange=dearer)
     assert digest_of(replace(plan, timeline=nudged)) == digest_of(plan)
 
 
@@ -251,7 +253,7 @@ def test_whoever_is_lost_and_whenever_the_default_fleet_goes_on(lost: int) -> No
     planner = replanner(joulemesh.Scenario(devices={"count": 5}))
     whole, members = planner.whole, tuple(one for one in range(5) if one != lost)
     timeline, round_s = whole.timeline, whole.world.devices.round_latency_s
-    each_s = (timeline.rounds * round_s).max(axis=1) + timeline.exchange_s
+    each_s = (timeline.rounds * round_s).max(axis=1) + timeline.exchange.seconds
     for start in (2, whole.iterations // 3, whole.iterations // 2, whole.iterations):
         done_s = float(each_s[: start - 1].sum()) * (1.0 - 1e-9)
         left_j = full(planner.ground.scenario, members, 1.0 - 0.9 * start / whole.iterations)

@@ -25,6 +25,7 @@ from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.identity import Authority, make_identity
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
 from joulemesh.deploy.local.local import free_ports
+from joulemesh.deploy.messages import FleetRoster
 from joulemesh.deploy.operator import control, probing
 from joulemesh.deploy.operator.control import STATUS, Control
 from joulemesh.deploy.operator.operator import HERE, Operator
@@ -106,6 +107,31 @@ def test_standings_of_those_that_answer_and_why_others_do_not(lab: Path) -> None
         assert [one.iteration for one in found] == [2, 0, 2, 0]
         assert [one.phase for one in found] == ["training", "", "training", ""]
         assert "Connection refused; is `joulemesh node run` running there?" in found[1].trouble
+
+    carry_out(work)
+
+
+def test_a_roster_is_handed_to_one_device_that_takes_it(lab: Path) -> None:
+    """Not to one that does not run, nor to one that has ended."""
+    brought: list[FleetRoster] = []
+
+    def enrol(roster: FleetRoster) -> int:
+        brought.append(roster)
+        if not roster.signature:
+            raise TransportError(Reason.NOT_PERMITTED, "nobody has signed it")
+        return 7
+
+    async def work() -> None:
+        async with running(lab, "device-1", "device-2") as ports:
+            operator = Operator.load(lab)
+            with pytest.raises(TransportError, match=r"device-0.*refused.*device-2 has ended"):
+                await operator.enrol(FleetRoster(1))
+            ports["device-2"].control.enrol = enrol
+            with pytest.raises(TransportError, match="nobody has signed it"):
+                await operator.enrol(FleetRoster(1))
+            signed = FleetRoster(1, (2,), (), "so")
+            assert await operator.enrol(signed) == ("device-2", 7)
+            assert brought == [FleetRoster(1), signed]
 
     carry_out(work)
 
@@ -279,6 +305,9 @@ class Ended:
         return save_model(
             self.pack.folder, fleet, self.pack.device, commit, params, torch=False, **done
         )
+
+    def enrol(self, roster: FleetRoster) -> int:
+        return roster.number
 
     has_last = False  # it did not end with the fleet's model
 

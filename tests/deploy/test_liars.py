@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from joulemesh.deploy.effects import End, Note
+from joulemesh.deploy.effects import Effect, End, Event, Note
 from joulemesh.deploy.messages import (
     Accept,
     Accepted,
     Flood,
+    Given,
     Join,
     Leave,
     NoPlan,
@@ -30,7 +32,8 @@ from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.signing import signed_text
 from joulemesh.deploy.view import FINISHED, UNHELD, Proof, View, Vote, fingerprint
 from joulemesh.deploy.virtual.hardware import VirtualSigner
-from joulemesh.deploy.virtual.setup import Setup
+from joulemesh.deploy.virtual.machine import Machine
+from joulemesh.deploy.virtual.setup import Setup, VirtualPlanner
 from tests.deploy.by_hand import TRIANGLE, ByHand, only, proven, said, signed
 from tests.deploy.liars import COMPLETE, LIAR, RING, Lie, Lies, fleet_with
 
@@ -221,6 +224,104 @@ def test_it_can_send_wrong_parameters() -> None:
     for other in (0, 1):
         world.hear(other, Part(0, 1, 0, np.full(6, 1e6)))
     assert world.state.commit.vector.min() > 1e5
+
+
+CLAIMS = [
+    Promise(1, (1, 0), None, 0, 1e12, 1.0),  # more joules than any battery holds
+    Promise(1, (1, 0), None, 0, 0.0, 1.0),
+    Promise(1, (1, 0), None, 0, 1e4, 1.0, pace=1e6),
+    Promise(1, (1, 0), None, 3, 1e4, 1.0),  # iterations that it has not done
+]
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_it_can_claim_a_battery_a_pace_and_iterations_of_its_own(claim: Promise) -> None:
+    """The view has what it claims, and no other figure of the view is another for it."""
+    world = ByHand(0).begin()
+    world.flood(1, Replan(0, "short"))
+    honest = Promise(1, (1, 0), None, 0, 9e5, 1.0)
+    world.flood(LIAR, claim)
+    found = [*world.flood(2, honest), *world.tick(8)]
+    (view,) = {one.view for one in said(found, Accept)}
+    assert view.left_j[1:] == (claim.left_j, 9e5)
+    assert view.pace_of(LIAR) == claim.pace
+    assert view.pace_of(2) == 1.0
+    assert view.start == claim.iteration + 1
+
+
+def test_nobody_waits_for_ever_for_iterations_that_a_liar_only_claims() -> None:
+    """Asked for what it says that it has, it gives nothing: after some views they go on or stop."""
+
+    def lie(lies: Lies) -> None:
+        runner = lies.fleet.machines[LIAR].runner
+        assert runner is not None
+        node: Any = runner._node
+        handle = node.handle
+
+        def silent(event: Event, now: float) -> list[Effect]:
+            found = handle(event, now)
+            return [one for one in found if not isinstance(getattr(one, "message", 0), Given)]
+
+        node.handle = silent
+        lies.flood(LIAR, Prepare(1, (1, LIAR)))
+        lies.flood(LIAR, Promise(1, (1, LIAR), None, 2, 1e4, 1.0))
+
+    lies = fleet_with(lie, ends=False)
+    for device in HONEST:
+        assert lies.fleet.audit.committed(device).iteration == 8 or lies.fleet.machines[device].end
+
+
+def test_it_can_ask_for_another_plan_again_and_again() -> None:
+    def lie(lies: Lies) -> None:
+        for number in range(6):
+            after_s = 1.5 * number
+            lies.fleet.clock.after(after_s, lies.flood, LIAR, Replan(number, "I am short"))
+
+    lies = fleet_with(lie, iterations=20)
+    assert 2 <= lies.fleet.audit.newest().number <= 7
+    assert lies.fleet.complete == {0, 1, 2, 3, 4}
+
+
+def test_as_the_one_that_proposes_it_can_leave_others_out_and_they_come_back() -> None:
+    planner = VirtualPlanner(Setup(5, COMPLETE, "tree", iterations=20), FULL)
+    plan = planner.plan(View(1, 6, (0, 1, 2, 4), left_j=(1e4,) * 4), 0)
+    assert not isinstance(plan, str)
+    lies = fleet_with(led(plan.view), iterations=20)
+    views = lies.fleet.audit.views
+    assert views[1] == plan.view
+    assert 3 in views[max(views)].members
+    assert lies.fleet.complete == {0, 1, 2, 3, 4}
+
+
+def test_it_can_pass_nothing_on_and_part_a_fleet_that_it_holds_together() -> None:
+    """On a star it is between all others: they stop, and may be started again."""
+    star = tuple((min(LIAR, one), max(LIAR, one)) for one in sorted(HONEST))
+
+    def deaf(lies: Lies) -> None:
+        lies.sent += 1
+        lies.fleet.machines[LIAR].crash()
+        lies.fleet.network.attach(LIAR, lambda sender, message, taken: taken())
+
+    lies = fleet_with(deaf, links=star, iterations=20, at_s=2.0, ends=False)
+    assert not lies.fleet.complete
+    for device in HONEST:
+        commit = lies.fleet.audit.committed(device)
+        assert 0 < commit.iteration < 20
+    assert len(lies.fleet.audit.views) == 1
+
+
+def test_it_can_run_a_copy_of_its_folder_elsewhere_which_is_named() -> None:
+    copies: list[Machine] = []
+
+    def lie(lies: Lies) -> None:
+        lies.sent += 1
+        copies.append(lies.fleet._clone_of(lies.fleet.machines[LIAR]))
+        copies[0].start()
+
+    lies = fleet_with(lie, iterations=40)
+    assert lies.fleet.complete == {0, 1, 2, 3, 4}
+    assert {device for device in HONEST if lies.noted("double", device)} == HONEST
+    assert set(lies.fleet.audit.views) == {0}
 
 
 def test_it_cannot_claim_iterations_that_nobody_can_have_done() -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from joulemesh.deploy.effects import Effect, Note, Received, Save, Train
+from joulemesh.deploy.effects import Durable, Effect, Note, Received, Save, Train
 from joulemesh.deploy.messages import (
     Accept,
     Accepted,
     Account,
     Beat,
     Double,
-    Flood,
+    Fetch,
     Join,
     Message,
     Prepare,
@@ -24,22 +25,20 @@ from joulemesh.deploy.messages import (
     Suspect,
 )
 from joulemesh.deploy.signing import signed_text
-from joulemesh.deploy.view import View, fingerprint
+from joulemesh.deploy.view import View
 from joulemesh.deploy.virtual.hardware import VirtualSigner
-from tests.deploy.by_hand import ByHand, only, proven, said, signed
-
-VIEW = View(1, 1, (0, 1, 2), left_j=(9e5,) * 3, digest="ab" * 32)
+from tests.deploy.by_hand import ByHand, only, proven, said
 
 
-def account(spent_j: float = 0.0, iteration: int = 0, *, by: int = 0, **given: object) -> Account:
-    """What device 0 has said of itself; signed by another if that one lies."""
-    made = Account(0, spent_j, iteration, 1, **given)  # type: ignore[arg-type]
+def account(spent_j: float = 0.0, iteration: int = 0, *, by: int = 0, **given: Any) -> Account:
+    """What device 0 has said of itself in its third run; signed by another if that one lies."""
+    made = Account(0, spent_j, iteration, **({"incarnation": 3, "epoch": 9, "saves": 50} | given))
     return replace(made, signature=VirtualSigner(by).sign(signed_text(made)))
 
 
-def started(*recalls: Recall) -> tuple[ByHand, list[Effect]]:
-    """A device whose folder is new, and what its neighbours say when it is started."""
-    world = ByHand()
+def started(*recalls: Recall, state: Durable | None = None) -> tuple[ByHand, list[Effect]]:
+    """A device whose folder is new unless given, and what its neighbours say when it is started."""
+    world = ByHand(state=state)
     world.start()
     found: list[Effect] = []
     for other, recall in enumerate(recalls, start=1):
@@ -48,13 +47,20 @@ def started(*recalls: Recall) -> tuple[ByHand, list[Effect]]:
     return world, found
 
 
+def folder(incarnation: int, epoch: int, saves: int) -> Durable:
+    """A folder that was in use before."""
+    state = ByHand().state
+    return replace(state, incarnation=incarnation, epoch=epoch, saves=saves, folder="whole")
+
+
 # What was lost ----------------------------------------------------------------------------------
 
 
 def test_joules_that_neighbours_remember_count_as_spent() -> None:
     world, found = started(Recall(account(7.5)), Recall(account(9.25)))
     assert world.meter.spent_j() >= 9.25
-    assert [note.figures["spent_j"] for note in only(found, Note)] == [7.5, 9.25]
+    told = [note.figures["spent_j"] for note in only(found, Note) if note.kind == "recalled"]
+    assert told == [7.5, 9.25]
 
 
 def test_nobody_can_make_a_device_believe_that_it_has_spent_more() -> None:
@@ -65,68 +71,145 @@ def test_nobody_can_make_a_device_believe_that_it_has_spent_more() -> None:
     assert started(Recall(stolen), Recall())[0].meter.spent_j() < 100
 
 
-def test_a_member_that_has_lost_what_it_had_becomes_a_newcomer_at_once() -> None:
-    world, found = started(Recall(account(3.0, 4)), Recall(account(3.0, 4)))
-    assert not only(found, Train)
-    (reason,) = {one.reason for one in said(found, Replan)}
-    assert reason == "its folder holds iteration 0, and it had committed 4"
-    found = world.flood(1, Prepare(1, (1, 1)))
-    (promise,) = set(said(found, Promise))
-    assert promise.pending
-
-
-def test_who_has_what_it_had_goes_on() -> None:
-    _, found = started(Recall(account(0.0, 0)), Recall())
-    assert only(found, Train)
-    assert not said(found, Replan)
-
-
-def votes() -> Recall:
-    """A promise and an acceptance of device 0, as neighbours have passed them on."""
-    promise = Promise(1, (3, 1), None, 0, 9e5, 1.0)
-    accepted = Accepted(1, (3, 1), fingerprint(VIEW))
-    floods = (signed(Flood(0, 9, 1, promise)), signed(Flood(0, 9, 2, accepted)))
-    return Recall(None, floods, (VIEW,))
-
-
 @pytest.mark.parametrize(
-    "recall", [votes(), Recall(account(promised=(3, 1), accepted=((3, 1), VIEW)))]
+    ("remembered", "held"),
+    [
+        ({}, None),  # removed
+        ({"incarnation": 1}, None),  # removed in its first run
+        ({"saves": 51}, folder(3, 9, 50)),  # an older copy of the same run
+        ({"incarnation": 4, "epoch": 10, "saves": 1}, folder(3, 9, 50)),  # and of an earlier one
+        ({"epoch": 10, "saves": 1}, folder(3, 9, 50)),  # a second copy of the same one
+    ],
 )
-def test_a_device_does_not_vote_against_what_it_has_forgotten(recall: Recall) -> None:
-    world, _ = started(recall, Recall())
-    assert world.state.promised == (3, 1)
-    assert world.state.accepted == ((3, 1), VIEW)
-    assert {one.ballot for one in said(world.flood(2, Prepare(1, (2, 2))), Promise)} == {(3, 1)}
-    later = said(world.flood(2, Prepare(1, (4, 2))), Promise)
-    assert {one.accepted for one in later} == {((3, 1), VIEW)}
-
-
-def test_votes_of_another_are_not_its_own() -> None:
-    other = signed(Flood(2, 9, 1, Promise(1, (3, 1), None, 0, 9e5, 1.0)))
-    world, found = started(Recall(None, (other,)), Recall())
-    assert world.state.promised is None
-    assert "forged" in {note.kind for note in only(found, Note)}
-
-
-def test_nobody_votes_before_a_neighbour_has_said_what_it_remembers() -> None:
-    world = ByHand()
-    world.start()
+def test_a_folder_that_lacks_what_neighbours_remember_is_lost(
+    remembered: dict[str, int], held: Durable | None
+) -> None:
+    known = Recall(account(3.0, 4, **remembered))
+    world, found = started(known, known, state=held)
+    assert not only(found, Train)
+    assert [note.figures["had"] for note in only(found, Note) if note.kind == "lost"] == [4]
+    assert world.state.folder == "lost"
+    assert {(one.view, one.epoch) for one in said(found, Join)} == {(0, 1)}
     assert not said(world.flood(1, Prepare(1, (1, 1))), Promise)
-    world.hear(1, Recall())
+    again = ByHand(state=world.state)  # which its folder remembers
+    again.begin()
+    assert not said(again.flood(1, Prepare(1, (1, 1))), Promise)
+
+
+@pytest.mark.parametrize("saves", [1, 50])
+def test_who_has_what_it_had_goes_on(saves: int) -> None:
+    known = Recall(account(0.0, 0, saves=saves))
+    world, found = started(known, known, state=folder(3, 9, 50))
+    assert only(found, Train)
+    assert not said(found, Join)
     assert said(world.flood(1, Prepare(1, (1, 1))), Promise)
 
 
-def test_what_neighbours_say_of_themselves_is_on_disk_with_the_next_commit_and_given_back() -> None:
+def test_a_new_device_that_nobody_knows_begins() -> None:
+    world, found = started(Recall(), Recall())
+    assert only(found, Train)
+    assert world.state.folder == "whole"
+
+
+# Votes that were lost ---------------------------------------------------------------------------
+
+
+def lost() -> ByHand:
+    """A device that has lost its folder, in a view of three."""
+    known = Recall(account(3.0), whole=True)
+    return started(known, known)[0]
+
+
+def taken_in(epoch: int, members: tuple[int, ...] = (0, 1, 2), number: int = 1) -> View:
+    """The next view, in which a run of device 0 is a newcomer."""
+    gone = View(number, 1, members, left_j=(1e6,) * len(members), lives=((0, epoch),))
+    plan = ByHand().planned(replace(gone, gifts=((0, 1),))).plan
+    assert plan is not None
+    return plan.view
+
+
+def test_it_votes_again_as_of_a_view_that_takes_its_run_in() -> None:
+    world = lost()
+    world.hear(1, Refused("view 0 is over", (proven(taken_in(77), 1, 2),)))  # an earlier run
+    assert world.state.views[-1].number == 1
+    assert not said(world.flood(1, Prepare(2, (1, 1))), Promise)
+    later = taken_in(1, number=2)
+    found = world.hear(1, Refused("view 1 is over", (proven(later, 1, 2),)))
+    assert world.state.folder == "whole"
+    assert said(found, Fetch)  # what it lacks
+    assert said(world.flood(1, Prepare(3, (1, 1))), Promise)
+
+
+def test_the_majority_that_it_was_part_of_stays_the_only_one() -> None:
+    """Of three, 0 and 1 decide a view, which 1 alone knows of; 0 loses its folder, and 1 is gone.
+
+    With 2, which knows of nothing, it would be a majority once more.
+    """
+    world, first = ByHand(), taken_in(5)
+    world.begin()
+    assert said(world.flood(1, Prepare(1, (1, 1))), Promise)
+    assert said(world.flood(1, Accept((1, 1), first)), Accepted)
+    again = ByHand()
+    again.start()
+    found = again.hear(2, Recall(account(saves=1)))
+    for turn in range(1, 9):
+        found += again.tick(1, beating=(2,))
+        found += again.flood(2, Prepare(1, (turn, 2)))
+        found += again.flood(2, Accept((turn, 2), replace(first, lives=())))
+    assert not said(found, Promise)
+    assert not said(found, Accepted)
+    assert {one.ballot[1] for one in said(found, Prepare)} == {2}  # passed on
+
+
+def test_in_a_view_of_two_the_other_one_remembers_for_both() -> None:
+    for whole in (True, False):
+        world, pair = lost(), taken_in(77, (0, 1))
+        world.hear(1, Refused("view 0 is over", (proven(pair, 1, 2),)))
+        world.hear(1, Recall(account(3.0), whole))
+        world.node._lives.vouching &= {1} if whole else set()
+        promises = said(world.flood(1, Prepare(2, (1, 1))), Promise)
+        assert {one.pending for one in promises} == ({True} if whole else set())
+        assert not said(world.tick(60, beating=(1,), view=1), Prepare)  # its ballots are unknown
+
+
+def test_nobody_votes_before_the_neighbours_that_it_hears_have_spoken() -> None:
+    known = Recall(account(saves=50))
+    world = ByHand(state=folder(3, 9, 50))
+    world.start()
+    assert not said(world.flood(1, Prepare(1, (1, 1))), Promise)
+    world.hear(2, Beat(1, 0, 0, "exchanging"))
+    world.hear(1, known)
+    assert not said(world.flood(1, Prepare(1, (1, 1))), Promise)
+    world.hear(2, known)
+    assert said(world.flood(1, Prepare(1, (1, 1))), Promise)
+
+
+def test_a_neighbour_that_does_not_recall_is_waited_for_no_longer_than_one_that_is_not_there() -> (
+    None
+):
+    world = ByHand()
+    world.start()
+    world.hear(1, Recall())
+    assert not only(world.tick(29), Train)
+    assert only(world.tick(3), Train)
+    assert said(world.flood(1, Prepare(1, (1, 1))), Promise)
+
+
+def test_what_neighbours_say_of_themselves_is_on_disk_before_it_is_given_back() -> None:
     world = ByHand().begin()
-    theirs = Account(1, 5.0, 2, 1)
+    theirs = Account(1, 5.0, 2, 1, 1, 8)
     theirs = replace(theirs, signature=VirtualSigner(1).sign(signed_text(theirs)))
     world.hear(1, Beat(1, 0, 2, "exchanging", account=theirs))
     world.flood(1, Prepare(1, (1, 1)))  # which is saved
     assert theirs in only(world.effects, Save)[-1].state.accounts
     again = ByHand(state=world.state)
     again.start()
-    recalls = said(again.hear(1, Beat(7, 0, 0, "starting")), Recall)
+    again.disk = False
+    beat = Beat(7, 0, 0, "starting", account=replace(theirs, epoch=7, spent_j=0.0, sure=False))
+    assert not said(again.hear(1, beat), Recall)
+    recalls = said(again.sync(), Recall)
     assert [one.account for one in recalls] == [theirs]
+    assert theirs in again.state.accounts  # until it has compared
 
 
 def test_a_device_that_was_put_out_and_lost_its_folder_hears_of_the_view_and_asks_to_join() -> None:
@@ -138,7 +221,7 @@ def test_a_device_that_was_put_out_and_lost_its_folder_hears_of_the_view_and_ask
     world.hear(1, Refused("view 0 is over", (proven(plan.view, 0, 1),)))
     found = world.hear(2, Beat(6, 0, 0, "starting"))
     assert [one.views for one in said(found, Refused)] == [(plan.view,)]
-    had = Account(2, 3.0, 4, 1)
+    had = Account(2, 3.0, 4, 1, 5, 9)
     had = replace(had, signature=VirtualSigner(2).sign(signed_text(had)))
     wiped = ByHand(2)
     wiped.start()
@@ -197,14 +280,6 @@ def test_a_device_that_nobody_answers_keeps_still_and_ends() -> None:
     assert not only(found, Train)
     assert {type(one) for one in said(found, object)} == {Beat}
     assert "no neighbour can be reached" in str(world.tick(60, beating=()))
-
-
-def test_an_offer_is_not_taken_before_neighbours_have_spoken() -> None:
-    world = ByHand()
-    world.start()
-    plan = world.planned(replace(VIEW, digest="")).plan
-    assert plan is not None
-    assert not said(world.flood(1, Accept((1, 1), plan.view)), Accepted)
 
 
 # Links ------------------------------------------------------------------------------------------

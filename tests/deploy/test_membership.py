@@ -111,3 +111,61 @@ def test_without_anybody_who_holds_the_parameters_there_is_no_view() -> None:
     assert next_view(ALL, waiting, {}, (), LINKS) is None
     said = {0: promise(6), 1: promise(6), 3: promise(6)}
     assert next_view(ALL, said, {}, (0, 1, 3), LINKS) is None
+
+
+# Who cannot pay for giving ----------------------------------------------------------------------
+
+TRIO = View(3, 5, (0, 1, 2))
+TRIANGLE = ((0, 1), (0, 2), (1, 2))
+
+
+def poor(iteration: int) -> Promise:
+    return replace(promise(iteration), gives=False)
+
+
+def test_what_nobody_can_pay_for_giving_is_done_again_without_those_who_have_it() -> None:
+    said = {0: poor(7), 1: promise(6), 2: promise(6)}
+    view = next_view(TRIO, said, {}, (), TRIANGLE)
+    assert view is not None
+    assert (view.start, view.members) == (7, (1, 2))
+
+
+def test_not_if_a_majority_may_have_it() -> None:
+    """Device 2 is silent: with device 0 it may be the majority that has done iteration 7."""
+    view = next_view(TRIO, {0: poor(7), 1: promise(6)}, {}, (), TRIANGLE)
+    assert view is not None
+    assert (view.start, view.members) == (8, (0, 1))
+    view = next_view(TRIO, {0: poor(7), 1: poor(7), 2: promise(6)}, {}, (), TRIANGLE)
+    assert view is not None
+    assert (view.start, view.members) == (8, (0, 1, 2))
+
+
+def test_not_if_one_of_them_can_pay() -> None:
+    said = {one: promise(6) for one in range(5)} | {0: poor(7), 1: promise(7)}
+    view = next_view(ALL, said, {}, (), LINKS)
+    assert view is not None
+    assert (view.start, view.members) == (8, (0, 1, 2, 3, 4))
+
+
+def test_who_can_be_given_nothing_is_left_out_and_the_rich_give() -> None:
+    small = View(3, 5, (0, 1, 3))
+    said = {0: promise(6), 1: poor(6), 3: promise(6)}
+    view = next_view(small, said, {2: join(4), 4: join(4)}, (), LINKS)
+    assert view is not None
+    assert view.gifts == ((2, 3), (4, 2))
+    said[3] = poor(6)
+    view = next_view(small, said, {2: join(4), 4: join(4)}, (), LINKS)
+    assert view is not None
+    assert (view.members, view.gifts) == ((0, 1, 3), ())
+
+
+# Whose folder is lost ---------------------------------------------------------------------------
+
+
+def test_a_member_that_asks_to_join_is_a_newcomer_and_its_run_is_named() -> None:
+    said = {0: promise(6), 1: promise(6), 3: promise(6), 4: promise(6)}
+    view = next_view(ALL, said, {2: replace(join(6), epoch=77)}, (), LINKS)
+    assert view is not None
+    assert view.members == (0, 1, 2, 3, 4)
+    assert view.gifts == ((2, 1),)
+    assert view.lives == ((2, 77),)

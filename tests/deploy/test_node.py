@@ -227,6 +227,27 @@ def test_a_promise_is_on_disk_before_it_is_said() -> None:
     assert said(world.sync(), Promise)
 
 
+def test_who_proposes_offers_nothing_before_its_own_promise_is_on_disk() -> None:
+    """Started again without it, it might propose another view in the same ballot."""
+    world = ByHand().begin()
+    world.flood(1, Replan(0, "short"))
+    world.disk = False
+    world.state = replace(world.state, promised=None)
+    (prepare,) = {one for one in said(world.effects, Prepare) if one.ballot[1] == 0}
+    again = ByHand(state=world.state)
+    again.disk = True
+    again.begin()
+    again.disk = False
+    found = again.flood(1, Replan(0, "short"))
+    ballot = next(one.ballot for one in said(found, Prepare))
+    assert ballot == prepare.ballot
+    for other in (1, 2):
+        found += again.flood(other, Promise(1, ballot, None, 0, 9e5, 1.0))
+    found += again.tick(3)
+    assert not said(found, Accept)
+    assert said(again.sync(), Accept)
+
+
 def test_a_lower_ballot_is_answered_with_the_higher_promise() -> None:
     world = ByHand().begin()
     world.flood(2, Prepare(1, (3, 2)))
@@ -666,9 +687,19 @@ def cut_off_at_the_end(*beats: Beat) -> list[End]:
             world.hear(other, Part(0, iteration, 0, np.ones(6)))
             world.hear(other, Part(0, iteration, 1, np.ones(6)))
     assert world.state.commit.iteration == 4
-    for beat in beats:
-        world.hear(1, beat)
-    return only(world.tick(100, beating=()), End)
+    heard = [effect for beat in beats for effect in world.hear(1, beat)]
+    return only([*heard, *world.tick(100, beating=())], End)
+
+
+def test_who_has_finished_ends_once_a_neighbour_has_ended_with_the_same() -> None:
+    """It does not wait for those that are neither heard nor known to have finished."""
+    world = ByHand(1, setup=replace(PAIR, iterations=1)).begin()
+    world.train(repeatable=True)
+    world.hear(0, Part(0, 1, 1, np.ones(PAIR.size)))
+    assert world.state.commit.iteration == 1
+    assert not only(world.tick(30, beating=(0,)), End)
+    (end,) = only(world.hear(0, Beat(1, 0, 1, OVER, finished=(0,))), End)
+    assert end.complete
 
 
 def test_whoever_is_cut_off_says_done_only_if_a_majority_has_finished() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,16 +15,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
+from typer.testing import CliRunner
 
 import joulemesh
+from joulemesh.cli.main import app
 from joulemesh.deploy.device.device import RUN
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.store import Owner, Store
-from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.enroll import accept, ask, read_request, sign
+from joulemesh.deploy.fleet.hosts import Host, read_hosts
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
 from joulemesh.deploy.local.local import environment, free_ports
+from joulemesh.deploy.node.ending import RETIRED
+from joulemesh.deploy.record.history import read_history
 from joulemesh.deploy.settings import Settings
 from joulemesh.planning.plan import Plan
+from joulemesh.runs.deployment import report_of_fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
@@ -60,8 +68,9 @@ class Walk:
 """
 
 
-def planned(iterations: int) -> Plan:
+def planned(iterations: int, spares: int = 0) -> Plan:
     changes = {
+        "devices.leave": [[device, 1] for device in range(DEVICES - spares, DEVICES)],
         "devices.count": DEVICES,
         "plan.iterations": iterations,
         "plan.fixed_rounds": 1,
@@ -80,8 +89,9 @@ class Fleet:
         *options: str,
         patience_s: float = 4.0,
         iterations: int = ITERATIONS,
+        spares: int = 0,
     ) -> None:
-        plan = planned(iterations)
+        plan = planned(iterations, spares)
         names = [f"device-{device}" for device in range(DEVICES)]
         ports = free_ports(DEVICES)
         hosts = {
@@ -122,10 +132,10 @@ class Fleet:
                     done = json.loads(line)["iteration"]
         return done
 
-    def wait_for(self, iteration: int, within_s: float = 60.0) -> None:
+    def wait_for(self, iteration: int, within_s: float = 60.0, device: int = 0) -> None:
         until = time.monotonic() + within_s
-        while self.iteration() < iteration:
-            assert time.monotonic() < until, self.log(0)
+        while self.iteration(device) < iteration:
+            assert time.monotonic() < until, self.log(device)
             time.sleep(0.02)
 
     def log(self, device: int) -> str:
@@ -303,3 +313,52 @@ def test_a_device_that_comes_after_the_end_gets_the_model_and_ends(
         assert "the fleet ended without this device" in fleet.log(3)
         files = {(home / "model" / "model.safetensors").read_bytes() for home in fleet.homes}
         assert len(files) == 1
+
+
+def test_a_device_joins_a_running_fleet_and_another_is_retired(tmp_path: Path) -> None:
+    """The newcomer makes its key itself, in a folder of its own."""
+    (tmp_path / "walk.py").write_text(LEARNER.replace("sleep(0.05)", "sleep(0.3)"))
+    learner = ("--learner", f"{tmp_path / 'walk.py'}:Walk")
+    folder, newcomer = tmp_path / "fleet", tmp_path / "device-3"
+    with opened(Fleet(folder, *learner, iterations=60, spares=1)) as fleet:
+        for name in ("key.pem", "certificate.pem"):
+            (fleet.homes[3] / name).unlink()
+        fleet.start(0, 1, 2)
+        members = fleet.processes
+        host = read_hosts(folder / "hosts.csv", [one.name for one in fleet.homes])["device-3"]
+        accept(newcomer, sign(folder, [read_request(ask(newcomer, host))])["device-3"], "device-3")
+        fleet.wait_for(3)
+        assert operated("add", folder, "device-3").startswith("added device-3: device-0 has roster")
+        fleet.homes[3] = newcomer
+        fleet.start(3)
+        fleet.processes = [*members, *fleet.processes]
+        fleet.wait_for(10, device=3)
+        operated("retire", folder, "device-0")
+        assert fleet.codes(120.0) == [0] * DEVICES, fleet.log(3)
+    journal = read_history(newcomer / RUN, 3, "device-3")
+    views = [event.figures["members"] for event in journal.events if event.kind == "view"]
+    assert views == [[0, 1, 2, 3], [1, 2, 3]]
+    end = read_history(fleet.homes[0] / RUN, 0, "device-0").end
+    assert end is not None
+    assert end.figures["reason"] == RETIRED
+    models = [load_file(home / "model" / "model.safetensors") for home in fleet.homes]
+    ends = {next(iter(model.values())).tobytes() for model in models[1:]}
+    assert len(ends) == 1
+    assert next(iter(models[0].values())).tobytes() not in ends
+    shutil.copytree(newcomer / RUN, folder / "devices" / "device-3" / RUN)
+    reported = report_of_fleet(folder, simulate=False)
+    assert not [note for note in reported.notes if "another plan" in note]
+    planned_j, simulated_j, charged_j = (
+        json.loads(reported.receipt.to_json())["devices"][3]["totals"][kind]["joules"]
+        for kind in ("planned", "simulated", "charged")
+    )
+    assert not planned_j
+    assert charged_j == pytest.approx(simulated_j)
+    page = reported.page.read_text("utf-8")
+    assert RETIRED in page
+
+
+def operated(command: str, folder: Path, name: str) -> str:
+    done = CliRunner().invoke(app, ["deploy", command, str(folder), name])
+    assert done.exit_code == 0, done.output
+    return done.output

@@ -125,7 +125,7 @@ def test_a_change_before_the_last_record_is_refused(tmp_path: Path) -> None:
         changed = content.copy()
         changed[at] ^= 0x20
         store.path.write_bytes(changed)
-        with pytest.raises(ScenarioError, match=r"is damaged .*has changed.*restore it"):
+        with pytest.raises(ScenarioError, match=r"is damaged .*has changed.*; remove "):
             loaded(tmp_path)
 
 

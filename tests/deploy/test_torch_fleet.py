@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulemesh.calibration.method import Method
+from joulemesh.calibration.calibration import Method
 from joulemesh.data import load, partition
 from joulemesh.deploy.device.device import RUN
 from joulemesh.deploy.device.learner import load_learner
@@ -84,7 +84,7 @@ def test_one_device_trains_as_its_row_of_the_simulator(local_round: Any, optimiz
     row = TorchLearner(module, digits, [held], alone, options, (7,))
     *_, (state, _) = row.train()
     wanted = row.params(state)
-    from joulemesh.training.device import held_by
+    from joulemesh.training.jax.device import held_by
 
     trainer = TorchTrainer(module, held_by(digits, held, 1), options, 7, 1)
     trainer.prepare()

@@ -20,6 +20,7 @@ from joulemesh.deploy.messages import (
     Absent,
     Beat,
     Fetch,
+    FleetRoster,
     Flood,
     Given,
     Message,
@@ -41,7 +42,7 @@ from joulemesh.deploy.wire import (
 from joulemesh.errors import ScenarioError
 
 TERMS = Terms("orchard", "0123abcd", 6, "float64")
-KINDS = (Part, Beat, Fetch, Given, Absent, Refused, Recall, Flood)
+KINDS = (Part, Beat, Fetch, Given, Absent, Refused, Recall, FleetRoster, Flood)
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:

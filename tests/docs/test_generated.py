@@ -13,12 +13,12 @@ import pytest
 
 from benchmarks import comparison, joules, medium, plans
 from benchmarks.pages import PAGES, from_record
-from joulemesh.reproduce.claims import read_claims
-from joulemesh.reproduce.page import write_page
-from joulemesh.reproduce.sentences import SENTENCES
-from joulemesh.reproduce.verdicts import claims_markdown
 from joulemesh.scenario import SECTIONS
 from tools.reference import cli_page, scenario_page
+from yan_li_2024.claims import read_claims
+from yan_li_2024.page import write_page
+from yan_li_2024.sentences import SENTENCES
+from yan_li_2024.verdicts import claims_markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
 REPRODUCTION = DOCS / "reproduction"

@@ -18,8 +18,7 @@ from safetensors.numpy import load_file
 import joulemesh
 from joulemesh.data import from_arrays, load
 from joulemesh.errors import ScenarioError
-from joulemesh.export.forward import onnx_logits, wilson
-from joulemesh.export.model import export_model
+from joulemesh.export.model import export_model, onnx_logits, wilson
 from joulemesh.export.onnx_graph import onnx_graph
 from joulemesh.models import ModelKind, build
 from joulemesh.registries import MODELS

@@ -318,7 +318,7 @@ def test_changing_the_future_of_a_trace_never_changes_earlier_decisions(
         assert plain == changed
         return
     for plan in (plain, changed):
-        assert (plan.spent_j <= plan.energy_budget_j * (1 + 1e-9)).all()
+        assert (plan.margin_j >= 0).all()
         assert plan.deadline_s is not None
         assert (plan.latency_s <= plan.deadline_s * (1 + 1e-9)).all()
     t = min(split * coherence, plain.iterations)
@@ -350,7 +350,7 @@ def test_a_worse_trace_than_the_first_block_promised_overspends_nothing(tmp_path
     path.write_text(ring(5, 12, power))
     for known in (True, False):
         bad = joulemesh.plan(small(path, network__channel_known=known, **options))
-        assert (bad.spent_j <= bad.energy_budget_j * (1 + 1e-9)).all()
+        assert (bad.margin_j >= 0).all()
         assert (bad.rounds >= 1).all()
         assert bad.exchanged[0]
         assert not bad.exchanged.all()

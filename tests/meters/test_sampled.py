@@ -16,7 +16,7 @@ from joulemesh.meters import (
     choose,
     open_meter,
 )
-from joulemesh.meters.sampled import Sampled
+from joulemesh.meters.meter import Sampled
 from joulemesh.own_code import run_file
 
 OWN = """

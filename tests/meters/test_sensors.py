@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import pytest
 
-from joulemesh.meters import METERS, Meter, MeterError, MeterOptions, choose, open_meter, reading
+from joulemesh.meters import METERS, Meter, MeterError, MeterOptions, choose, meter, open_meter
 from tests.meters.trees import planted, write
 
 PACKAGE = "sys/class/powercap/intel-rapl:0/energy_uj"
@@ -165,14 +165,14 @@ def test_a_zone_that_vanishes_is_named(at: Callable[[str], MeterOptions], clock:
 
 def locked(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let the system refuse files of a name, as it refuses them to all but root."""
-    real = reading.open_file
+    real = meter.open_file
 
     def refuse(path: Path) -> IO[str]:
         if path.name == name:
             raise PermissionError(13, "Permission denied")
         return real(path)
 
-    monkeypatch.setattr(reading, "open_file", refuse)
+    monkeypatch.setattr(meter, "open_file", refuse)
 
 
 def test_counters_for_root_only_come_with_the_line_that_opens_them(

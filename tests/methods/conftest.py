@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,9 +14,9 @@ from joulemesh.methods import Contender
 from joulemesh.models.core import build as build_model
 from joulemesh.scenario import Scenario
 from joulemesh.training import Engine, Options, Trace
-from joulemesh.training.jax.exchange import Context
-from joulemesh.training.jax.loss import Data
+from joulemesh.training.batches import Data
 from tests.ideal import ideal
+from tests.methods.contexts import seen
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +82,7 @@ def play(digits: Dataset) -> Callable[..., Any]:
 
     Of a contender it makes a function of seeds, which gives [seeds, N, P].
     """
+    model = build_model("logistic", digits.shape, 10, (), 0.01)
     data = Data(
         jnp.asarray(digits.x_train), jnp.asarray(digits.y_train), jnp.float32(0.1), jnp.float32(0)
     )
@@ -89,24 +91,18 @@ def play(digits: Dataset) -> Callable[..., Any]:
         own, devices = contender.exchange, contender.schedule.devices
         assert own is not None
         held = partition(digits.y_train, devices, kind="quantity")
-        mixing = () if contender.schedule.kind == "mean" else contender.schedule.matrices(0, 1)[0]
-        context = Context(
-            iteration=jnp.uint32(0),
-            active=jnp.ones(devices, bool),
-            weights=jnp.ones(devices),
-            mixing=jax.tree.map(jnp.asarray, mixing),
-            data=data,
-            order=jnp.asarray(held.order, jnp.int32),
-            start=jnp.asarray(held.offsets[:-1], jnp.int32),
-            size=jnp.asarray(held.sizes, jnp.uint32),
-        )
+        mixing = None if contender.schedule.kind == "mean" else contender.schedule.matrices(0, 1)[0]
+        order, start = (jnp.asarray(one, jnp.int32) for one in (held.order, held.offsets[:-1]))
+        own_data = (data, order, start, jnp.asarray(held.sizes, jnp.uint32))
+        whole = None if mixing is None else jnp.asarray(mixing)
+        context = seen(0, devices, mixing=whole, model=model, held=own_data)
 
         def one(key: jax.Array) -> jax.Array:
             flat = jax.random.normal(key, (devices, 650))
             params = {"w": flat[:, :640].reshape(devices, 64, 10), "b": flat[:, 640:]}
 
             def iterate(t: jax.Array, carry: Any) -> Any:
-                at = context._replace(iteration=t.astype(jnp.uint32))
+                at = replace(context, iteration=t.astype(jnp.uint32))
                 return own.apply(carry[0], carry[1], jax.random.fold_in(key, t), at)[:2]
 
             params, _ = jax.lax.fori_loop(0, 4, iterate, (params, own.init(params)))

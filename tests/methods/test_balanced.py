@@ -16,7 +16,9 @@ from joulemesh.methods.balanced import CooperativeBound, choose_pair
 from joulemesh.methods.choco import choco, compress, largest
 from joulemesh.methods.compression import Compressor, compressor
 from joulemesh.scenario import Scenario
-from joulemesh.training.jax.exchange import Context, SparseMixing
+from joulemesh.training.exchange import Context
+from joulemesh.training.jax.mixing import SparseMixing
+from tests.methods.contexts import seen
 
 Train = Callable[..., Any]
 
@@ -109,7 +111,7 @@ def test_the_balance_is_the_best_of_the_grid(small: Scenario, equal: str) -> Non
         ledger = build(f"balanced:tau1={tau1},tau2={tau2}", scenario, equal="energy").ledger()
         k = float(ledger.iterations)
         if equal == "time":
-            k = min(k, setting.clock_s // ledger.latency_s[0])
+            k = min(k, setting.clock_s // ledger.seconds[0])
         if equal == "iterations":
             k = min(k, 24)
         return float(terms.of(tau1, tau2, k))
@@ -127,8 +129,7 @@ def test_the_balance_is_the_best_of_the_grid(small: Scenario, equal: str) -> Non
 
 
 def context(mixing: Any) -> Context:
-    nothing: Any = None
-    return Context(jnp.uint32(0), jnp.ones(6, bool), nothing, mixing, *[nothing] * 4)
+    return seen(0, len(mixing[0]), mixing=mixing)
 
 
 def test_identity_is_plain_mixing(small: Scenario) -> None:
@@ -175,7 +176,7 @@ def test_public_copies_follow_by_hand() -> None:
     # y = [[0, 4], [2, 0]], J y = (1, 2), and x + ½(J y − y) = [[1.5, 3], [1.5, 2]].
     own = choco(Compressor("topk", 0.5), 2, 1, 0.5)
     x = jnp.array([[1.0, 4.0], [2.0, 1.0]])
-    at = context(jnp.full((2, 2), 0.5))._replace(active=jnp.ones(2, bool))
+    at = context(jnp.full((2, 2), 0.5))
     mixed, copies, _ = own.apply(x, jnp.zeros((2, 2)), jax.random.key(0), at)
     np.testing.assert_allclose(mixed, [[1.5, 3.0], [1.5, 2.0]])
     np.testing.assert_allclose(copies, [[0.0, 4.0], [2.0, 0.0]])

@@ -39,9 +39,9 @@ def test_price_of_a_star_by_hand() -> None:
     np.testing.assert_allclose(ledger.server_j, [2 * sum(down)] * 2)
     np.testing.assert_allclose(ledger.bits, [4 * bits] * 2)
     trained_s = Setting(scenario).world.devices.round_latency_s.max()
-    np.testing.assert_allclose(ledger.latency_s, [trained_s + max(up) + max(down)] * 2)
+    np.testing.assert_allclose(ledger.seconds, [trained_s + max(up) + max(down)] * 2)
     half = build("fedavg:1", scenario.override({"network.duplex": "half"})).ledger()
-    np.testing.assert_allclose(half.latency_s, [trained_s + sum(up) + sum(down)] * 2)
+    np.testing.assert_allclose(half.seconds, [trained_s + sum(up) + sum(down)] * 2)
     both = build("fedavg:1", scenario.override({"plan.accounting": "both-ends"})).ledger()
     np.testing.assert_allclose(both.exchange_j[0], [up[0] + 2 * down[0], 3 * up[1] + 2 * down[1]])
 

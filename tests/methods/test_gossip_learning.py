@@ -11,8 +11,9 @@ from joulemesh.methods import build
 from joulemesh.methods.gossip_learning import GossipLearning
 from joulemesh.methods.sampling import neighbours_of
 from joulemesh.scenario import Scenario
-from joulemesh.training.jax.exchange import Context
+from joulemesh.training.exchange import Context, key_words
 from joulemesh.world.topology import Graph
+from tests.methods.contexts import seen
 
 
 def complete(devices: int) -> Graph:
@@ -25,11 +26,7 @@ def make(devices: int, size: int, **changes: Any) -> GossipLearning:
 
 
 def context(t: int, sizes: list[int]) -> Context:
-    size = jnp.asarray(sizes, jnp.uint32)
-    nothing: Any = None
-    return Context(
-        jnp.uint32(t), jnp.ones(len(sizes), bool), nothing, (), nothing, nothing, nothing, size
-    )
+    return seen(t, len(sizes), size=jnp.asarray(sizes, jnp.uint32))
 
 
 def test_whole_models_of_equal_age_average_exactly() -> None:
@@ -64,7 +61,7 @@ def test_whole_models_of_equal_age_on_a_larger_graph() -> None:
 def slow(method: GossipLearning, params: Any, ages: Any, key: Any, at: Context) -> Any:
     """The pseudo-code, device by device and coordinate by coordinate."""
     t = np.array([int(at.iteration)], np.uint32)
-    to, chosen = method.partners(t), np.asarray(method._coordinates(key, at.iteration))
+    to, chosen = method.partners(t), np.asarray(method._coordinates(key_words(key), at.iteration))
     part = method.part(t) if method.parts else np.zeros(len(params), int)
     steps = -(-np.asarray(at.size, int) // method.batch) if method.local_round == "epoch" else 1
     ages = ages + method.tau * (np.ones(len(params), int) * steps)[:, None]
@@ -122,7 +119,7 @@ def test_fraction_is_met_on_average() -> None:
     counts = np.stack([method.count(np.array([t], np.uint32)) for t in range(400)])
     assert set(np.unique(counts)) == {3, 4}
     assert abs(counts.mean() - 3.25) < 4 * np.sqrt(0.25 * 0.75 / counts.size)
-    sent = method._coordinates(jax.random.key(0), jnp.uint32(5))
+    sent = method._coordinates(key_words(jax.random.key(0)), jnp.uint32(5))
     np.testing.assert_array_equal((np.asarray(sent) < 13).sum(axis=1), counts[5])
 
 
@@ -133,7 +130,7 @@ def test_every_part_is_sent_once_a_lap() -> None:
     np.testing.assert_array_equal(np.sort(laps, axis=1), np.tile(np.arange(4)[:, None], (10, 1, 3)))
     assert len(np.unique(laps[:, :, 0], axis=0)) > 1  # shuffled anew
     assert (laps[:, :, 0] != laps[:, :, 1]).any()  # and by every device for itself
-    sent = np.asarray(method._coordinates(jax.random.key(0), jnp.uint32(0)))
+    sent = np.asarray(method._coordinates(key_words(jax.random.key(0)), jnp.uint32(0)))
     for i in range(3):
         own = sent[i][sent[i] < 13]
         np.testing.assert_array_equal(own, np.arange(laps[0, 0, i], 13, 4))

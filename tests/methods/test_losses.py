@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -17,12 +18,12 @@ from joulemesh.methods.compression import compressor
 from joulemesh.methods.fedavg import star, star_route
 from joulemesh.methods.pens_exchange import Sent
 from joulemesh.methods.registry import METHODS
-from joulemesh.methods.sampling import key_words
 from joulemesh.planning.drawing import tries_of
 from joulemesh.scenario import Scenario
 from joulemesh.training import draws
-from joulemesh.training.jax.exchange import Context
+from joulemesh.training.exchange import Context, key_words
 from joulemesh.world.loss import expected_tries
+from tests.methods.contexts import seen
 from tests.methods.test_gossip_learning import context, make, slow
 
 COMPRESSED = "balanced:tau1=1,tau2=2,compress=topk:0.5"
@@ -123,9 +124,7 @@ def test_compressed_mixing_equals_a_loop_over_links(kind: str) -> None:
 
 
 def _at(t: int, arrived: Any) -> Context:
-    none: Any = None
-    seen = Context(jnp.uint32(t), none, none, none, none, none, none, none)
-    return seen._replace(arrived=jnp.asarray(arrived))
+    return seen(t, 4, arrived=jnp.asarray(arrived))
 
 
 @pytest.mark.slow
@@ -158,7 +157,7 @@ def test_gossip_learning_equals_the_pseudo_code(form: dict[str, Any]) -> None:
         ages, apply = np.zeros(state.shape, int), jax.jit(own.apply)
         for t in range(6):
             key, arrived = jax.random.key(t), rng.random(5) < 0.5
-            here = context(t, [10, 20, 40, 80, 160])._replace(arrived=jnp.asarray(arrived))
+            here = replace(context(t, [10, 20, 40, 80, 160]), arrived=jnp.asarray(arrived))
             expected, ages = slow(method, expected, ages, key, here)
             params, state, _ = apply(params, state, key, here)
             np.testing.assert_allclose(params, expected, rtol=1e-12)
@@ -253,7 +252,7 @@ def test_what_pens_asks_for_costs_no_more_than_is_reserved(
     some[2:, :, 1][np.random.default_rng(0).random((n - 2, 6)) < 0.5] = -1
     less = made.settle(Sent(some, samples))
     assert (less.energy_j <= reserve.energy_j * (1 + 1e-12)).all()
-    assert (less.latency_s <= reserve.latency_s * (1 + 1e-12)).all()
+    assert (less.seconds <= reserve.seconds * (1 + 1e-12)).all()
     assert less.total_j < whole.total_j
     assert (made.leftover_j(less) >= 0).all()
     first = made.settle(Sent(some[:3], samples[:3]))  # as a run settles it on its way
@@ -285,4 +284,4 @@ def test_fedavg_takes_what_an_iteration_takes_besides(small: Scenario) -> None:
     plain, slower = (
         build("fedavg:1", small.override({"devices.overhead_s": s})).ledger() for s in (None, 0.5)
     )
-    np.testing.assert_allclose(slower.latency_s - plain.latency_s, 0.5)
+    np.testing.assert_allclose(slower.seconds - plain.seconds, 0.5)

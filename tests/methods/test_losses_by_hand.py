@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -15,11 +16,12 @@ from joulemesh.methods.pens_exchange import Pens, Sent
 from joulemesh.methods.sampling import neighbours_of
 from joulemesh.models.core import from_functions
 from joulemesh.scenario import Scenario
-from joulemesh.training.jax.exchange import Context
-from joulemesh.training.jax.loss import Data
+from joulemesh.training.batches import Data
+from joulemesh.training.exchange import Context
 from joulemesh.world.loss import Packets
 from joulemesh.world.topology import Graph
 from tests.ideal import ideal
+from tests.methods.contexts import seen
 
 SEND_J, HEAR_J, BITS = 1e-6, 2e-7, 3 * 32.0
 
@@ -57,20 +59,11 @@ def drawing(monkeypatch: pytest.MonkeyPatch) -> Draw:
 
 def at(made: Contender, t: int = 0) -> Context:
     """What an exchange sees, as far as those below look at it."""
-    schedule, none = made.schedule, _NONE
-    mixing: Any = () if schedule.kind == "mean" else jnp.asarray(schedule.matrices(t, t + 1)[0])
+    schedule = made.schedule
+    mixing: Any = None if schedule.kind == "mean" else jnp.asarray(schedule.matrices(t, t + 1)[0])
     arrived: Any = () if schedule.arrived is None else jnp.asarray(schedule.arrivals(t, t + 1)[0])
-    return Context(
-        jnp.uint32(t),
-        jnp.ones(schedule.devices, bool),
-        none,
-        mixing,
-        none,
-        none,
-        none,
-        jnp.full(schedule.devices, 9, jnp.uint32),
-        arrived,
-    )
+    size = jnp.full(schedule.devices, 9, jnp.uint32)
+    return seen(t, schedule.devices, mixing=mixing, size=size, arrived=arrived)
 
 
 # By hand -----------------------------------------------------------------------------------------
@@ -87,7 +80,6 @@ def test_fedavg_by_hand(three: Scenario, drawing: Draw) -> None:
     np.testing.assert_allclose(after, [mean, mean, X[2]])
     ledger = made.ledger()
     heard = [2 * HEAR_J * BITS, HEAR_J * BITS, 2 * HEAR_J * BITS]
-    assert ledger.receive_j is not None
     np.testing.assert_allclose(ledger.receive_j, [heard], rtol=1e-12)
     sent = np.array([1, 2, 1]) * SEND_J * BITS
     np.testing.assert_allclose(ledger.exchange_j, [sent + heard], rtol=1e-12)
@@ -101,7 +93,6 @@ def test_a_server_that_has_heard_nobody_says_nothing(three: Scenario, drawing: D
     made = build("fedavg:1", three, parameters=3)
     np.testing.assert_array_equal(made.schedule.matrices(0, 1)[0], np.eye(3))
     ledger = made.ledger()
-    assert ledger.receive_j is not None
     assert not ledger.receive_j.any()
     np.testing.assert_allclose(ledger.server_j, [6 * HEAR_J * BITS], rtol=1e-12)
     np.testing.assert_allclose(ledger.exchange_j, np.full((1, 3), 2 * SEND_J * BITS), rtol=1e-12)
@@ -211,25 +202,24 @@ def _scored() -> Any:
     return from_functions(init, apply)
 
 
-def _data(devices: int) -> dict[str, Any]:
+def _data(devices: int) -> tuple[Data, Any, Any, Any]:
     """One sample of class 0 for each device."""
     x, y = jnp.zeros((devices, 1), jnp.float32), jnp.zeros(devices, jnp.int32)
     each = jnp.arange(devices, dtype=jnp.int32)
     data = Data(x, y, jnp.float32(1), jnp.float32(0))
-    return {"data": data, "order": each, "start": each, "size": jnp.ones(devices, jnp.uint32)}
+    return data, each, each, jnp.ones(devices, jnp.uint32)
 
 
 def test_pens_by_hand() -> None:
     """A lost model is neither scored nor counted nor averaged with."""
     graph = Graph(3, np.array([[0, 1], [0, 2], [1, 2]]), np.zeros((3, 2)))
     pens = Pens(neighbours_of(graph), 0, sampled=2, top=1, partners=2, phase1=1, evaluated=1)
-    own = pens.exchange(_scored())
+    own = pens.exchange()
     apply = jax.jit(own.apply)
     params: Any = {"w": jnp.array([[1.0], [2.0], [4.0]])}
-    none = _NONE
     # Places: 0 has (1, 2), 1 has (0, 2), 2 has (0, 1). Lost: 2 → 0, and all that 1 asks for.
     lost = jnp.array([[True, False], [False, False], [True, True]])
-    here = Context(jnp.uint32(0), jnp.ones(3, bool), none, (), **_data(3), arrived=lost)
+    here = seen(0, 3, model=_scored(), held=_data(3), arrived=lost)
     after, tally, sent = apply(params, own.init(params), jax.random.key(0), here)
     # 0 heard 1 only; 1 nobody; 2 both, of which 1 does better.
     np.testing.assert_allclose(after["w"][:, 0], [1.5, 2.0, 3.0])
@@ -238,11 +228,11 @@ def test_pens_by_hand() -> None:
     assert np.sort(sent.asked, axis=1).tolist() == [[0, 1]] * 3  # all were sent, and are paid for
     assert sent.evaluated.tolist() == [1, 0, 2]
     # Phase 2: 2 chose 1 (1 > 1/2). To be the best of one is no more than chance, so 0 asks both.
-    later = here._replace(iteration=jnp.uint32(1), arrived=jnp.array([[False, True]] * 3))
+    later = replace(here, iteration=jnp.uint32(1), arrived=jnp.array([[False, True]] * 3))
     last, _, sent = apply(after, tally, jax.random.key(0), later)
     np.testing.assert_allclose(last["w"][:, 0], [(1.5 + 3) / 2, (2 + 3) / 2, (3 + 2) / 2])
     assert np.sort(sent.asked, axis=1).tolist() == [[0, 1], [0, 1], [-1, 1]]
-    alone = here._replace(iteration=jnp.uint32(1), arrived=jnp.zeros((3, 2), bool))
+    alone = replace(here, iteration=jnp.uint32(1), arrived=jnp.zeros((3, 2), bool))
     kept, _, _ = apply(after, tally, jax.random.key(0), alone)
     np.testing.assert_array_equal(kept["w"], after["w"])
 

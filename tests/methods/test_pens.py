@@ -15,9 +15,9 @@ from joulemesh.models.core import build as build_model
 from joulemesh.models.core import loss
 from joulemesh.scenario import Scenario
 from joulemesh.training import Engine, Options
-from joulemesh.training.jax.exchange import Context
-from joulemesh.training.jax.loss import Data
+from joulemesh.training.batches import Data
 from tests.ideal import ideal
+from tests.methods.contexts import seen
 
 N, R1 = 8, 8
 
@@ -113,9 +113,9 @@ def test_priced_by_what_it_did(run: tuple[Any, Tally, Sent], scenario: Scenario)
     # The reserve is what it costs in phase 1, and at least that in phase 2.
     np.testing.assert_allclose(ledger.exchange_j[:R1], made.reserve.exchange_j[:R1])
     np.testing.assert_allclose(ledger.compute_j, made.reserve.compute_j)
-    np.testing.assert_allclose(ledger.latency_s[:R1], made.reserve.latency_s[:R1])
+    np.testing.assert_allclose(ledger.seconds[:R1], made.reserve.seconds[:R1])
     assert (ledger.exchange_j <= made.reserve.exchange_j * (1 + 1e-12)).all()
-    assert (ledger.latency_s <= made.reserve.latency_s * (1 + 1e-12)).all()
+    assert (ledger.seconds <= made.reserve.seconds * (1 + 1e-12)).all()
     assert made.ledger() is made.reserve
 
 
@@ -126,21 +126,18 @@ def test_equals_the_pseudo_code(clusters: tuple[Dataset, Partition], scenario: S
     dataset, held = clusters
     model = build_model("logistic", dataset.shape, 10, (), 0.01)
     bare = build_model("logistic", dataset.shape, 10, (), 0.0)
-    own = pens.exchange(model)
+    own = pens.exchange()
     apply = jax.jit(own.apply)
     rng = np.random.default_rng(0)
     flat = {"w": rng.normal(size=(N, 64, 10)) * 0.1, "b": rng.normal(size=(N, 10))}
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), flat)
     state, best, sampled = own.init(params), np.zeros((N, N), int), np.zeros((N, N), int)
-    nothing: Any = None
     data = Data(jnp.asarray(dataset.x_train), jnp.asarray(dataset.y_train), *scale(dataset))
     sizes = np.array([30, 5, 30, 9, 30, 30, 30, 30])  # fewer than 9 in one place
     for t in range(5):
-        at = Context(
-            jnp.uint32(t), jnp.ones(N, bool), nothing, (), data,
-            jnp.asarray(held.order, jnp.int32), jnp.asarray(held.offsets[:-1], jnp.int32),
-            jnp.asarray(sizes, jnp.uint32),
-        )  # fmt: skip
+        order, start = (jnp.asarray(one, jnp.int32) for one in (held.order, held.offsets[:-1]))
+        own_data = (data, order, start, jnp.asarray(sizes, jnp.uint32))
+        at = seen(t, N, model=model, held=own_data)
         before = jax.tree.map(np.asarray, params)
         params, state, sent = apply(params, state, jax.random.key(0), at)
         for i in range(N):

@@ -8,13 +8,13 @@ import pytest
 from joulemesh.methods.sampling import (
     GOSSIP,
     PENS_FIRST,
-    key_words,
     neighbours_of,
     permuted,
     scores,
     world_key,
 )
 from joulemesh.training import draws
+from joulemesh.training.exchange import key_words
 from joulemesh.world.topology import Graph
 
 

@@ -140,7 +140,7 @@ def test_nobody_there_is_an_iteration_that_passes(tmp_path: Path, small: Scenari
     made = build("d-psgd", churn(tmp_path, small, *rows))
     assert made.schedule.exchanged.tolist() == [t not in (2, 3) for t in range(LAST)]
     assert not made.reserve.energy_j[2:4].any()
-    np.testing.assert_allclose(made.reserve.latency_s[2:4], 0.04)  # the deadline
+    np.testing.assert_allclose(made.reserve.seconds[2:4], 0.04)  # the deadline
 
 
 def test_a_method_of_the_users_own_that_does_not_follow_is_refused(
@@ -180,7 +180,7 @@ def harvested(scenario: Scenario, made: Contender) -> list[list[Fraction]]:
     traces = Setting(scenario).world.traces
     held = [Fraction(one) for one in Setting(scenario).battery_j.tolist()]
     rows, elapsed_s = [], 0.0
-    for t, length_s in enumerate(made.reserve.latency_s.tolist()):
+    for t, length_s in enumerate(made.reserve.seconds.tolist()):
         rows.append(held)
         gained = traces.harvested_j(t, elapsed_s, length_s)
         assert gained is not None

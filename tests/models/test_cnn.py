@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 from joulemesh.models import build
-from joulemesh.models.cnn import conv3x3, max_pool
+from joulemesh.models.networks import conv3x3, max_pool
 
 
 @pytest.fixture(autouse=True)

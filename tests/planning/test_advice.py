@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.errors import Edit
 from joulemesh.planning.advice import FACTOR, Answer, _percent, _Prospects, advice
 from joulemesh.planning.binding import BINDING
 from joulemesh.planning.edits import apply_edits
@@ -75,8 +76,8 @@ def test_the_deadline_binds() -> None:
     )
     assert found.text.startswith(
         "Feasible: 99.4 % of the energy in all batteries is left over because the deadline of "
-        "40 ms binds all 20 devices. With a deadline of 160 ms in place of 40 ms they could train "
-        "5.1 times as many rounds ("
+        "40 ms binds all 20 devices. Set the deadline to 160 ms, and they could train 5.1 times "
+        "as many rounds ("
     )
 
 
@@ -98,7 +99,7 @@ def test_the_battery_binds() -> None:
         "of the time before the deadlines is left over because the battery binds all 20 devices"
         in found.text
     )
-    assert "With batteries 4 times as large they could train 4 times as many rounds" in found.text
+    assert "Make the batteries 4 times as large, and they could train 4 times" in found.text
 
 
 def test_a_setting_comes_before_a_budget_where_the_exchange_costs_most() -> None:
@@ -125,9 +126,8 @@ def test_one_weak_device_holds_back_everybody() -> None:
     assert found.change is not None
     assert found.change.measure == "iterations"
     assert found.text.startswith("Feasible for 54 iterations, limited by the battery of device 0: ")
-    assert (
-        "With 19.1 J in the battery of device 0 in place of 2 J they could last for" in found.text
-    )
+    assert found.change.edit == Edit("budget.energy_j", 19.1, device=0)
+    assert "Set the battery of device 0 to 19.1 J, and they could last for" in found.text
     assert found.change.gain > 9
     # Of two alike, more for one of them is no help.
     both = answer(
@@ -220,7 +220,7 @@ def test_the_answer_is_in_the_json_and_names_devices(tmp_path: Any) -> None:
     )
     assert plan.names == ("a", "b", "c", "d")
     assert "limited by the battery of device 0 (a): " in plan.answer.text
-    assert "in the battery of device 0 (a) in place of 1 J" in plan.answer.text
+    assert "Set the battery of device 0 (a) to " in plan.answer.text
 
 
 def test_shares_of_nearly_all_and_nothing_keep_their_digits() -> None:

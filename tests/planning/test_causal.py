@@ -217,7 +217,7 @@ def test_the_least_battery_that_is_not_refused_lasts_to_the_end(
         found = re.search(r"budget\.energy_j to at least ([\d.e+-]+)", str(refusal.value))
         assert found is not None
         plan = make(seed=seed, budget__energy_j=float(found[1].rstrip(",")), **options)
-        assert (plan.spent_j <= plan.energy_budget_j * (1 + 1e-9)).all()
+        assert (plan.margin_j >= 0).all()
         assert (plan.rounds >= 1).all()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from joulemesh import Scenario
 from joulemesh.methods import build
 from joulemesh.methods.account import account_of
 from joulemesh.methods.setting import Setting
-from joulemesh.planning.columns import COLUMNS, settled
+from joulemesh.planning.columns import COLUMNS
 
 SEND, RECEIVE = 2e-8, 1.5e-8
 
@@ -29,8 +28,7 @@ def priced(**more: Any) -> Scenario:
 
 
 def add_up(account: Any) -> bool:
-    columns = zip(*(getattr(account, name).tolist() for name in COLUMNS), strict=True)
-    return bool([math.fsum(each) for each in columns] == account.spent_j.tolist())
+    return bool((sum(getattr(account, name) for name in COLUMNS) == account.spent_j).all())
 
 
 @pytest.mark.parametrize(
@@ -49,7 +47,7 @@ def test_every_bit_is_paid_by_its_sender_and_its_receiver(scheme: str) -> None:
     assert plan.receive_total_j == pytest.approx(heard, rel=1e-12)
     assert plan.exchange_total_j == pytest.approx(sent + heard, rel=1e-12)
     assert add_up(plan)
-    assert (plan.spent_j <= plan.energy_budget_j).all()
+    assert (plan.margin_j >= 0).all()
 
 
 def test_without_a_price_receiving_costs_nothing_and_nothing_changes() -> None:
@@ -79,10 +77,3 @@ def test_the_account_of_a_method_has_the_same_columns(name: str) -> None:
     assert (account.receive_total_j > 0).all()
     assert add_up(account)
     assert account.spent_j.sum() == pytest.approx(account.iteration_j.sum(), rel=1e-12)
-
-
-def test_rounding_never_puts_a_sum_above_a_battery() -> None:
-    columns = np.array([[0.1], [0.2], [0.0], [0.0]])
-    fixed, spent = settled(columns, np.array([0.3]), lambda device: 0.3)
-    assert spent.tolist() == [0.3]
-    assert math.fsum(fixed[:, 0].tolist()) == 0.3

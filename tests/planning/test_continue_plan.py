@@ -27,7 +27,13 @@ from joulemesh.planning.static import plan_of
 from joulemesh.registries import POLICIES as REGISTERED
 from joulemesh.scenario import PlanOptions
 from tests.ideal import ideal
-from tests.planning.test_zero_overspends import draw, iteration_prices, planned, round_prices
+from tests.planning.test_zero_overspends import (
+    allowed,
+    draw,
+    iteration_prices,
+    planned,
+    round_prices,
+)
 
 
 class Rows:
@@ -81,7 +87,7 @@ def check(made: Continuation, fields: dict[str, Any], given: dict[str, Any]) -> 
     figures = made.ground.world.devices
     listed_j = [Fraction(x) for x in figures.round_energy_j.tolist()]
     listed_s = [Fraction(x) for x in figures.round_latency_s.tolist()]
-    held = dict(zip(given["members"], map(Fraction, given["left_j"]), strict=True))
+    held = dict(zip(given["members"], given["left_j"], strict=True))
     entries, mine = [Fraction(0)] * count, [Fraction(0)] * count
     deadline, whole = fields["budget.deadline_s"], fields.get("budget.total_s")
     taken, paid = Fraction(0), None
@@ -108,15 +114,14 @@ def check(made: Continuation, fields: dict[str, Any], given: dict[str, Any]) -> 
         paid = tree if route is not None else paid
         exchange_s = Fraction(made.exchange_s(iteration))
         lengths = [rounds * one + exchange_s for rounds, one in zip(every, listed_s, strict=True)]
-        assert deadline is None or max(lengths) <= Fraction(deadline)
+        assert deadline is None or max(lengths) <= allowed(deadline)
         taken += max(lengths)
         for i, rounds in enumerate(every):
             entries[i] += Fraction(float(made.exchange_j(iteration)[i])) + rounds * listed_j[i]
     for i in range(count):
-        assert entries[i] <= held.get(i, 0)
-        assert mine[i] <= held.get(i, 0) * (1 + Fraction(1, 10**12))  # its prices are rounded
+        assert max(entries[i], mine[i]) <= allowed(held.get(i, 0.0))
     if whole is not None:
-        assert taken <= Fraction(whole) - Fraction(given["elapsed_s"])
+        assert taken <= allowed(whole) - Fraction(given["elapsed_s"])
 
 
 def averages(made: Continuation) -> None:
@@ -198,8 +203,9 @@ def test_no_iteration_is_planned_once_the_time_is_over_not_even_an_empty_one() -
         "left_j": [0.0] * 19,
         "elapsed_s": 31.0,
     }
-    with pytest.raises(joulemesh.InfeasibleError, match="no time is left for iteration 9: 31 s of"):
+    with pytest.raises(joulemesh.InfeasibleError) as no:
         continue_plan(plan, Remaining.of(plan.ground, **late))
+    assert (no.value.code, no.value.figures) == ("time", {"iteration": 9, "elapsed_s": 31.0})
 
 
 @pytest.mark.parametrize("least", [0, 1])

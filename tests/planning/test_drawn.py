@@ -14,11 +14,12 @@ import joulemesh
 from joulemesh import Scenario
 from joulemesh.aggregation.route import Route
 from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.planning.drawn import carried_out
+from joulemesh.planning.drawing import carried_out
 from joulemesh.planning.export import load_plan
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.pricing.drawn import cut_off, drawn_prices, message_keys
 from joulemesh.registries import SCHEMES
+from joulemesh.tolerance import left_of
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.loss import Packets, expected_tries
 from joulemesh.world.quantities import stream
@@ -208,12 +209,12 @@ def test_a_drawn_exchange_by_hand() -> None:
     pricer = _plan(devices__count=3).ground.pricer
     drawn = drawn_prices(pricer, route, costs, np.array([[1.0, 3.0, 2.0, 1.0]]))
     assert drawn.energy_j[0].tolist() == [20.0, 60.0, 60.0]
-    assert drawn.latency_s.tolist() == [50.0]  # 30 s up, 20 s down
+    assert drawn.seconds.tolist() == [50.0]  # 30 s up, 20 s down
     chunked = drawn_prices(
         pricer, route.in_chunks(2), costs, np.array([[1, 1, 1, 1], [1, 3, 1, 1]])
     )
     assert chunked.energy_j[0].tolist() == [20.0, 40.0, 40.0]
-    assert chunked.latency_s.tolist() == [25.0]  # 5 s and 15 s up to the root, 5 s down
+    assert chunked.seconds.tolist() == [25.0]  # 5 s and 15 s up to the root, 5 s down
 
 
 MEDIA: list[dict[str, Any]] = [
@@ -246,7 +247,7 @@ def test_messages_sent_as_often_as_expected_cost_the_plans_price(
     times = route.repeats * route.chunks
     drawn = drawn_prices(plan.ground.pricer, route, costs, np.ones((times, len(route.edge))))
     np.testing.assert_allclose(drawn.energy_j, expected.energy_j, rtol=1e-12)
-    np.testing.assert_allclose(drawn.latency_s, expected.latency_s, rtol=1e-9)
+    np.testing.assert_allclose(drawn.seconds, expected.seconds, rtol=1e-9)
     # A broadcast is expected to be repeated more often than for any one of its receivers.
     planned = plan.ground.pricer.beside(route, costs)
     assert (planned.energy_j >= expected.energy_j * (1 - 1e-12)).all()
@@ -384,9 +385,9 @@ def _left_j(plan: Plan) -> FloatArray:
     """[n, N]: what the batteries hold at the end of each exchange."""
     rest = [plan.idle_j(row) for row in range(plan.iterations)]
     spent = np.cumsum(plan.compute_j + plan.exchange_j + rest, axis=0)
-    stored = plan.timeline.stored_j
-    gained = np.zeros_like(spent) if stored is None else np.cumsum(stored, axis=0) - stored
-    return np.asarray(plan.energy_budget_j + gained - spent)
+    stored = plan.timeline.exchange.harvested_j
+    gained = np.cumsum(stored, axis=0) - stored
+    return left_of(plan.energy_budget_j + gained, spent)
 
 
 def _overdrawn(cases: int, seed: int) -> tuple[int, int, int]:
@@ -401,7 +402,7 @@ def _overdrawn(cases: int, seed: int) -> tuple[int, int, int]:
         assert out.drawn is not None
         paid = (_left_j(out.planned) >= 0).all(axis=0)  # by what was planned
         overdrawn += int((_left_j(out) < 0)[:, paid].sum())
-        overdrawn += int((out.spent_j > out.supplied_j)[paid].sum())
+        overdrawn += int((out.margin_j < 0)[paid].sum())
         assert (out.exchange_j >= out.receive_j).all()
         assert (out.receive_j >= 0).all()
         plans, unpaid = plans + 1, unpaid + int(out.drawn.unpaid.sum())
@@ -438,7 +439,7 @@ def test_waiting_longer_than_planned_is_paid_for_or_slept_through() -> None:
     np.testing.assert_allclose(awake[:, :5], np.tile(out.latency_s[:, None], (1, 5)))
     assert awake[:, 5].sum() < 0.999 * out.latency_s.sum()
     assert (awake[:, 5] >= np.minimum(plan.latency_s, out.latency_s) - 1e-12).all()
-    assert (out.spent_j <= out.energy_budget_j).all()
+    assert (out.margin_j >= 0).all()
 
 
 @pytest.mark.slow

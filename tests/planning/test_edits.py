@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import joulemesh
-from joulemesh.errors import Edit, InfeasibleError
-from joulemesh.planning.edits import apply_edits, in_words
+from joulemesh.errors import Edit, InfeasibleError, in_words
+from joulemesh.planning.edits import apply_edits
 from joulemesh.scenario import Scenario
 
 BASE = Scenario.preset("adaptive")
@@ -36,7 +36,7 @@ def test_every_remedy_of_a_refusal_makes_a_plan(changes: dict[str, object]) -> N
     ways = ", or ".join(
         " and ".join(edit.text for edit in remedy) for remedy in refusal.value.remedies
     )
-    assert str(refusal.value) == f"{refusal.value.reason}; {ways}"
+    assert str(refusal.value) == f"{refusal.value.fault}; {ways}"
 
 
 def test_what_fails_next_is_mended_with_the_first() -> None:
@@ -89,7 +89,7 @@ def test_buttons_name_what_they_do() -> None:
     ]
     assert [in_words([edit]) for edit in edits] == [
         "make the batteries 2.9 times as large",
-        "set the batteries of device 3 to 12.5 J",
+        "set the battery of device 3 to 12.5 J",
         "set the number of iterations to 1,200",
         "leave plan.chunks out",
     ]

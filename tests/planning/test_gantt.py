@@ -14,8 +14,7 @@ import pytest
 
 import joulemesh
 from joulemesh.aggregation.medium import Medium
-from joulemesh.planning.drafting import Draft
-from joulemesh.planning.gantt import Bar, Gantt
+from joulemesh.planning.gantt import Bar, Draft, Gantt
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
 
@@ -195,7 +194,7 @@ def test_files_hold_every_bar(tmp_path: Path) -> None:
 
 def test_too_many_messages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = _plan({"plan.aggregation": "ring"})
-    monkeypatch.setattr("joulemesh.planning.drafting._MOST_MESSAGES", 10)
+    monkeypatch.setattr("joulemesh.planning.gantt._MOST_MESSAGES", 10)
     with pytest.raises(
         joulemesh.ScenarioError, match="iteration 1 sends 42 messages, more than 10"
     ):

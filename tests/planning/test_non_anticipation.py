@@ -115,22 +115,21 @@ def plans(
 def decided(timeline: Timeline, rows: int) -> list[Any]:
     """All that a planner decides in the first rows."""
     end = timeline.first + rows
-    gained = (timeline.stored_j, timeline.spilled_j)
-    stored = [one[:rows].tolist() for one in gained if one is not None]
+    columns = vars(timeline.exchange[:rows]).values()
+    spilled = timeline.spilled_j
     assert timeline.routes is not None
     return [
         timeline.rounds[:rows].tolist(),
         timeline.cap[:rows].tolist(),
         timeline.active[:rows].tolist(),
         timeline.exchanged[:rows].tolist(),
-        timeline.exchange_j[:rows].tolist(),
-        timeline.exchange_s[:rows].tolist(),
+        [column.tolist() for column in columns],
+        None if spilled is None else spilled[:rows].tolist(),
         timeline.flooded[:rows].tolist(),
         [None if route is None else list(route.messages()) for route in timeline.routes[:rows]],
         [(since, scheme.name) for since, scheme in timeline.schemes if since < end],
         [event for event in timeline.events if event.iteration <= end],
         [gift for gift in timeline.gifts if gift[0] < end],
-        stored,
     ]
 
 
@@ -232,7 +231,7 @@ def assert_methods_alike(first: Contender, second: Contender) -> None:
         (first.schedule.exchanged, second.schedule.exchanged),
         (first.reserve.compute_j, second.reserve.compute_j),
         (first.reserve.exchange_j, second.reserve.exchange_j),
-        (first.reserve.latency_s, second.reserve.latency_s),
+        (first.reserve.seconds, second.reserve.seconds),
         (first.reserve.bits, second.reserve.bits),
     ):
         np.testing.assert_array_equal(one[:rows], other[:rows])

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.errors import Edit
 from joulemesh.planning.plan import Plan
 
 MILLI = 1e-3
@@ -271,16 +272,18 @@ def test_refusals_by_hand(tmp_path: Path) -> None:
     with pytest.raises(joulemesh.InfeasibleError) as late:
         make(tmp_path, budget__deadline_s=0.0099)
     assert late.value.device == 2
-    assert late.value.constraint == "deadline"
-    assert "budget.deadline_s to at least 0.01" in str(late.value)
+    assert late.value.code == "deadline"
+    assert late.value.remedies == ((Edit("budget.deadline_s", 0.01, "raise"),),)
     assert make(tmp_path, budget__deadline_s=0.010).rounds[:, 2].tolist() == [1] * 4
     # Four iterations take at least 12 | 28 | 28 mJ.
     with pytest.raises(joulemesh.InfeasibleError) as poor:
         make(tmp_path, budget__energy_j=[0.1, 0.0279, 0.1])
     assert poor.value.device == 1
-    assert poor.value.constraint == "energy"
-    assert "budget.energy_j to at least 0.028" in str(poor.value)
-    assert "at most 3, or" in str(poor.value)
+    assert poor.value.code == "energy"
+    assert poor.value.remedies[:2] == (
+        (Edit("budget.energy_j", 0.028, "raise"),),
+        (Edit("plan.iterations", 3, "lower"),),
+    )
     assert make(tmp_path, budget__energy_j=[0.1, 0.028, 0.1]).rounds[:, 1].tolist() == [1] * 4
 
 

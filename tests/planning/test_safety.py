@@ -65,7 +65,7 @@ def breaks(plan: Plan, folder: Path, rng: np.random.Generator) -> bool:
     assert route is not None
     assert devices.idle_w is not None
     prices = world.pricer.route(route, world.costs(0))
-    seconds = (plan.rounds * devices.round_latency_s).max(axis=1) + prices.latency_s[0]
+    seconds = (plan.rounds * devices.round_latency_s).max(axis=1) + prices.seconds[0]
     spent = plan.rounds.sum(axis=0) * devices.round_energy_j + 10 * prices.energy_j[0]
     spent = spent + devices.idle_w * seconds.sum()
     return bool((spent > plan.energy_budget_j).any() or seconds.sum() > 4.0)

@@ -18,6 +18,7 @@ from joulemesh.planning.policy import allocate
 from joulemesh.planning.spread import Profile, fit_time, level_of, ranks, spread
 from joulemesh.registries import POLICIES
 from joulemesh.scenario import PlanOptions
+from joulemesh.tolerance import TOLERANCE
 
 
 def asked(**changes: Any) -> Scenario:
@@ -117,9 +118,7 @@ def test_a_profile_is_what_the_rounds_take(data: st.DataObject, n: int, devices:
         max(k * Fraction(s) for k, s in zip(row, round_s.tolist(), strict=True))
         for row in taken.tolist()
     )
-    assert exact <= Fraction(time_s) * (
-        1 + Fraction(2) ** -51
-    )  # floats decide; the ledger is exact
+    assert exact <= Fraction(time_s) * (1 + Fraction(2) ** -51)  # floats decide
     for device in np.flatnonzero(fitted < most):  # nothing more fits
         more = fitted.copy()
         more[device] += 1
@@ -160,7 +159,7 @@ def test_a_total_time_is_used_and_never_exceeded(deadline_s: float | None) -> No
     taken = sum(map(Fraction, plan.exchange_s.tolist()), Fraction())
     for row in plan.rounds.tolist():
         taken += max(k * s for k, s in zip(row, price, strict=True))
-    assert taken <= Fraction(1.5)
+    assert taken <= Fraction(1.5 * (1 + TOLERANCE))
     assert plan.margin_total_s < min(map(float, price))
     assert (plan.margin_s >= 0).all()
 
@@ -207,7 +206,7 @@ def test_a_plan_in_which_nobody_trains_is_refused_with_what_helps(changes: dict[
     with pytest.raises(InfeasibleError) as refused:
         joulemesh.plan(asked(**changes))
     assert refused.value.device is not None
-    assert refused.value.constraint in ("energy", "deadline", "time")
+    assert refused.value.code in ("energy", "deadline", "time")
     remedies = str(refused.value).partition("; ")[2]
     for remedy in remedies.split(", or "):
         scenario = asked(**changes)

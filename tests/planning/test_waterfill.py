@@ -131,4 +131,4 @@ def test_refusals_name_device_and_iteration() -> None:
     caps = np.array([[3, 3], [3, 0.5]])
     with pytest.raises(InfeasibleError, match="device 1 has time for 0 rounds in iteration 8") as e:
         water_fill([1.0, 1.0], 9, caps, start=7)
-    assert (e.value.device, e.value.constraint) == (1, "deadline")
+    assert (e.value.device, e.value.code) == (1, "deadline")

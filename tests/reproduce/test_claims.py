@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulemesh.reproduce import FIGURES, fig5, fig6, fig8, fig9
-from joulemesh.reproduce.claims import (
+from yan_li_2024 import FIGURES, fig5, fig6, fig8, fig9
+from yan_li_2024.claims import (
     COLUMNS,
     LEAST_SEEDS,
     VERDICTS,
@@ -30,8 +30,8 @@ from joulemesh.reproduce.claims import (
     sentence_verdict,
     sentences,
 )
-from joulemesh.reproduce.sentences import SENTENCES
-from joulemesh.reproduce.verdicts import MARKS, effect_words, tally_words
+from yan_li_2024.sentences import SENTENCES
+from yan_li_2024.verdicts import MARKS, effect_words, tally_words
 
 CLAIM = Claim("c", "fig8", "V", "x beats y", "loss of y − x", "loss", "")
 REPRODUCTION = Path(__file__).parents[2] / "docs" / "reproduction"

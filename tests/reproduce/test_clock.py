@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from joulemesh.reproduce import clock
+from yan_li_2024 import clock
 
 EVENT = "/jax/core/compile/backend_compile_duration"
 

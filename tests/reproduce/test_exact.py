@@ -17,10 +17,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from joulemesh.planning.workload import workload
-from joulemesh.reproduce import fig7, fig8, redo, table1
-from joulemesh.reproduce.outcome import Outcome, rows_csv
 from joulemesh.scenario import Scenario
 from joulemesh.world import build_world
+from yan_li_2024 import fig7, fig8, redo, table1
+from yan_li_2024.outcome import Outcome, rows_csv
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -250,7 +250,8 @@ def test_what_is_exact_does_not_load_jax() -> None:
     import subprocess
 
     code = (
-        "import sys; from joulemesh.reproduce import redo; redo('table1'); "
+        "import sys; from joulemesh.cli.reproduce import publication; "
+        "redo = publication().redo; redo('table1'); "
         "redo('fig7', quick=True); assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from joulemesh.reproduce.outcome import Panel, Picture, Series, band, lines, rows_csv
-from joulemesh.reproduce.pictures import draw_picture
+from yan_li_2024.outcome import Panel, Picture, Series, band, lines, rows_csv
+from yan_li_2024.pictures import draw_picture
 
 
 def series(label: str, height: float = 0.5) -> Series:

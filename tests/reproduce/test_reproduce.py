@@ -13,23 +13,24 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from joulemesh.cli.reproduce import publication
 from joulemesh.cli.reproduce import reproduce as command
 from joulemesh.data import partition
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.curves import CURVES
-from joulemesh.reproduce import FIGURES, LEARNED, fig6, fig9, redo
-from joulemesh.reproduce.clock import Account, Chunk
-from joulemesh.reproduce.folder import Reproduction, redraw_folder, reproduce
-from joulemesh.reproduce.jobs import Job, pad, planned
-from joulemesh.reproduce.page import write_page
-from joulemesh.reproduce.runner import Runner, Step
-from joulemesh.reproduce.sentences import SENTENCES
-from joulemesh.reproduce.stage import DIGITS
+from joulemesh.models.curves import CURVES
 from joulemesh.results.entry import Entry
-from joulemesh.studies import entries
+from joulemesh.studies import record
 from joulemesh.studies.record import Record
 from joulemesh.training.driver import DivergedError
 from joulemesh.views.markdown import escape
+from yan_li_2024 import FIGURES, LEARNED, fig6, fig9, redo
+from yan_li_2024.clock import Account, Chunk
+from yan_li_2024.folder import Reproduction, redraw_folder, reproduce
+from yan_li_2024.jobs import Job, pad, planned
+from yan_li_2024.page import write_page
+from yan_li_2024.runner import Runner, Step
+from yan_li_2024.sentences import SENTENCES
+from yan_li_2024.stage import DIGITS
 
 SEEDS = (0, 1)
 
@@ -146,7 +147,7 @@ def entry_of(curves: list[list[float]], iteration: list[int]) -> Entry:
         )
         for seed, curve in enumerate(curves)
     }
-    return entries.entry_of("a", records, np.zeros(1))
+    return record.entry_of("a", records, np.zeros(1))
 
 
 def test_iterations_to_a_target_by_hand() -> None:
@@ -367,7 +368,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(scenario.training.dataset)
         raise ScenarioError(f"{asked[-1]}: files.gz was not found in /data: name its folder")
 
-    monkeypatch.setattr("joulemesh.reproduce.runner.the_dataset", refuse)
+    monkeypatch.setattr("yan_li_2024.runner.the_dataset", refuse)
     return asked
 
 
@@ -394,7 +395,7 @@ def test_an_interrupt_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, tmp_pat
     def interrupt(*given: Any, **named: Any) -> Reproduction:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("joulemesh.reproduce.folder.reproduce", interrupt)
+    monkeypatch.setattr("yan_li_2024.folder.reproduce", interrupt)
     done = call("table1", "--out", str(tmp_path))
     assert done.exit_code == 130
     assert "the same command goes on with what is missing" in done.stderr
@@ -487,3 +488,15 @@ def test_the_page_takes_no_result_for_granted(verdict: str, words: str) -> None:
     page = write_page([row], pictures={}, notes={}, failures={}, timings={})
     assert f"**Verdict:** {words}\n" in page
     assert sum(mark in page for mark in ("✓", "✗", "◐", "? undecided")) == 1
+
+
+def test_without_the_sources_it_is_said_where_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An installed package has none beside it; a checkout that one stands in has."""
+    monkeypatch.setattr("joulemesh.__file__", str(tmp_path / "lib" / "joulemesh" / "__init__.py"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ScenarioError, match="comes with the sources"):
+        publication()
+    monkeypatch.chdir(Path(__file__).parents[2])
+    assert publication().FIGURES == FIGURES

@@ -17,9 +17,9 @@ import joulemesh
 from joulemesh.cli.main import main
 from joulemesh.data import from_arrays, load
 from joulemesh.models import build
-from joulemesh.results.chance import chance_note
+from joulemesh.results.target import chance_note
 from joulemesh.scenario import Training
-from joulemesh.setup.outputs import probabilities
+from joulemesh.setup.prepare import probabilities
 
 DIGITS = load("digits")
 SMALL = {"devices.count": 4, "plan.iterations": 8, "budget.deadline_s": 1.0}
@@ -70,6 +70,17 @@ def test_a_run_that_learns_nothing_says_so_everywhere(tmp_path: Path) -> None:
     study = joulemesh.compare(scenario, "fixed:2,d-psgd", seeds=1, cache=tmp_path / "cache")
     for row in study.table():
         assert "training.learning_rate first (now 100)" in row["notes"][0]
+
+
+def test_worlds_and_tuning_that_learn_nothing_say_so(tmp_path: Path) -> None:
+    changes = {**SMALL, "training.learning_rate": 100.0}
+    scenario = joulemesh.Scenario.preset("adaptive").override(changes)
+    worlds = joulemesh.run(scenario, worlds=2)
+    assert any("no better than chance" in note for note in worlds.notes)
+    found = joulemesh.tune(
+        scenario, {"plan.iterations": [7, 8]}, seeds=1, search_seeds=1, candidates=2, cache=tmp_path
+    )
+    assert "training.learning_rate first (now 100)" in found.winner.notes[0]
 
 
 def test_the_reasons_are_printed_when_all_methods_diverge(

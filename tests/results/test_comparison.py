@@ -13,13 +13,12 @@ import pytest
 from rich.console import Console
 
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.curves import CURVES
+from joulemesh.models.curves import CURVES
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
-from joulemesh.studies.entries import entry_of
-from joulemesh.studies.record import Record
-from joulemesh.views.comparison.table import show_comparison
+from joulemesh.studies.record import Record, entry_of
+from joulemesh.views.tables import show_comparison
 
 T2 = 4.302653 / math.sqrt(3)  # half-width per standard deviation, three seeds
 BATTERY = np.array([10.0, 20.0])

@@ -15,14 +15,13 @@ import joulemesh
 from joulemesh.results.comparison import Comparison
 from joulemesh.runs.paper import write_comparison_paper
 from joulemesh.scenario import Scenario
-from joulemesh.views.comparison.page import render_comparison
-from joulemesh.views.comparison.table import show_comparison
+from joulemesh.views.comparison import render_comparison
 from joulemesh.views.publication.printing import Printing
+from joulemesh.views.run.console import show_worlds
 from joulemesh.views.run.report import ReportView, Summary, render_report
-from joulemesh.views.sweep.page import render_sweep
-from joulemesh.views.sweep.table import show_sweep
-from joulemesh.views.tuning.page import render_tuning
-from joulemesh.views.tuning.table import show_tuning
+from joulemesh.views.sweep import render_sweep
+from joulemesh.views.tables import show_comparison, show_sweep, show_tuning
+from joulemesh.views.tuning import render_tuning
 
 IDLE = "never train, they only average and relay: their samples stay unseen"
 
@@ -107,3 +106,6 @@ def test_worlds_carry_the_notes() -> None:
     study = joulemesh.compare(scenario(), ["spread"], seeds=1, worlds=2)
     assert IDLE in json.dumps(study.summary())
     assert IDLE in printed(show_comparison, study)
+    runs = joulemesh.run(scenario(), worlds=2)
+    assert IDLE in json.dumps(runs.summary())
+    assert IDLE in printed(show_worlds, runs)

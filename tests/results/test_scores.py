@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.curves import column_names
-from joulemesh.metrics.losses import Reported
-from joulemesh.metrics.metric import score_metric
+from joulemesh.metrics import Reported, score_metric
+from joulemesh.models.curves import column_names
 from joulemesh.results.comparison import Comparison
-from joulemesh.results.rate import TunedRate
+from joulemesh.results.entry import TunedRate
 from joulemesh.results.statistics import reached_at
 from joulemesh.results.target import check_target, default_target, to_target
 from joulemesh.scenario import Scenario
-from joulemesh.studies.entries import entry_of
-from joulemesh.studies.record import Record
+from joulemesh.studies.record import Record, entry_of
 from joulemesh.tuning.objective import Objective, Score
 from joulemesh.tuning.result import front
 
@@ -90,7 +88,7 @@ def test_a_comparison_takes_the_lowest_for_the_best() -> None:
 
 
 def test_a_page_of_a_comparison_says_what_is_compared() -> None:
-    from joulemesh.views.comparison.page import sentence, table_html
+    from joulemesh.views.comparison import sentence, table_html
 
     runs = {"slow": [5.0, 3.0], "good": [4.0, 1.0]}
     entries = [

@@ -20,8 +20,7 @@ from joulemesh.deploy.record.history import read_history
 from joulemesh.deploy.view import View
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.static import plan_of
-from joulemesh.runs.deployment import report_of_fleet
-from joulemesh.runs.replayed import replayed_curve
+from joulemesh.runs.deployment import replayed_curve, report_of_fleet
 from tests.deploy.journals import Fleet as Journals
 
 CHANGES = {
@@ -69,6 +68,17 @@ def test_it_writes_the_page_and_the_receipt(fleet: Path) -> None:
     assert record["plan"] == Fleet.load(fleet).digest
     assert record["sources"]["simulated"] == "simulation of the scenario"
     assert made.notes == ()
+
+
+def test_the_notes_of_the_plan_stand_on_the_page(tmp_path: Path) -> None:
+    slow = {"devices.cycles_per_sample": {"values": [1e5, 1e5, 1e5, 1e9]}, "budget.total_s": 0.05}
+    plan = joulemesh.plan(joulemesh.Scenario().override(CHANGES | slow))
+    fleet = make_fleet(tmp_path / "fleet", plan)
+    Journals(plan, fleet.names).write(tmp_path / "fleet" / "journals")
+    made = report_of_fleet(tmp_path / "fleet", simulate=False)
+    idle = "their samples stay unseen"
+    assert any(idle in note for note in made.notes)
+    assert idle in made.page.read_text("utf-8")
 
 
 def test_after_a_change_of_view_the_simulated_figures_are_those_of_its_plan(fleet: Path) -> None:

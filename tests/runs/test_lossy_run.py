@@ -10,9 +10,10 @@ import pytest
 
 import joulemesh
 from joulemesh.methods import build
-from joulemesh.planning.drawn import carried_out
+from joulemesh.planning.drawing import carried_out
 from joulemesh.runs.folder import RunFolder
-from joulemesh.runs.job import prepare
+from joulemesh.runs.request import RunRequest
+from joulemesh.runs.run import prepare
 from joulemesh.setup.from_plan import schedule_of
 
 LOSSY = {
@@ -32,7 +33,7 @@ def lossy() -> joulemesh.Scenario:
 
 
 def test_what_a_run_trains_and_pays_is_drawn(lossy: joulemesh.Scenario) -> None:
-    job = prepare(lossy, None, None, 2, deterministic=False, on_stage=lambda stage: None)
+    job = prepare(RunRequest(scenario=lossy, seeds=2))
     drawn = carried_out(joulemesh.plan(lossy))
     np.testing.assert_array_equal(job.pricing.reserve.spent_j, drawn.spent_j)
     assert job.learner.schedule.kind == "dense"  # the same matrices for both seeds
@@ -89,7 +90,7 @@ def test_methods_whose_exchanges_are_those_of_schemes_are_drawn(
     rare = build(method, lossy.override({**idle, "network.packet_error": 1e-12}))
     plain = build(method, lossy.override({**idle, "network.packet_error": 0.0}))
     np.testing.assert_allclose(rare.ledger().energy_j, plain.ledger().energy_j, rtol=1e-9)
-    np.testing.assert_allclose(rare.ledger().latency_s, plain.ledger().latency_s, rtol=1e-9)
+    np.testing.assert_allclose(rare.ledger().seconds, plain.ledger().seconds, rtol=1e-9)
     assert rare.schedule.digest() == plain.schedule.digest()
 
 

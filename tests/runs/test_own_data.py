@@ -177,7 +177,7 @@ def test_hostile_files_end_in_one_line(
         main()
     caught = capsys.readouterr()
     assert end.value.code == 2
-    assert caught.out == ""
+    assert words in json.loads(caught.out)["error"]["text"]
     assert caught.err.startswith("error: ")
     assert words in caught.err
     assert caught.err.count("\n") == 1

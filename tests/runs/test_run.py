@@ -23,8 +23,8 @@ import joulemesh
 from joulemesh.errors import ScenarioError
 from joulemesh.results.result import Result
 from joulemesh.runs.folder import RunFolder
-from joulemesh.runs.progress import Progress
 from joulemesh.runs.report import report_of_folder
+from joulemesh.runs.request import Progress
 from joulemesh.training import Checkpoints, Engine, State
 
 TINY = {

@@ -15,7 +15,7 @@ import pytest
 import joulemesh
 from joulemesh.cli.main import main
 from joulemesh.data import Dataset, load
-from joulemesh.data.npz import write_npz
+from joulemesh.data.arrays import write_npz
 from joulemesh.errors import ScenarioError
 from joulemesh.own_code import run_file
 from joulemesh.runs import inputs as inputs_module

@@ -15,7 +15,7 @@ import pytest
 import joulemesh
 from joulemesh.errors import ScenarioError
 from joulemesh.results.result_worlds import WorldRun, WorldsResult
-from joulemesh.runs.progress import Progress
+from joulemesh.runs.request import Progress
 from joulemesh.scenario import Scenario
 
 TINY = {
@@ -92,6 +92,7 @@ class Fake:
         self.seeds = (0, 1)
         self.accuracy = accuracy
         self.library = "jax"
+        self.notes = ()
 
     def summary(self) -> dict[str, Any]:
         names = ("device_accuracy", "device_accuracy_min", "loss", "energy_j", "time_s")
@@ -224,7 +225,7 @@ def test_folders_are_not_mistaken_for_each_other(
         ScenarioError, match=r"exists and is not empty.*--resume to go on with the w"
     ):
         joulemesh.run(tiny, out=worlds, seeds=2, worlds=2)
-    with pytest.raises(ScenarioError, match=r"worlds in .* are others: seeds were 2 and are 1"):
+    with pytest.raises(ScenarioError, match=r"worlds in .* are others: seeds was 2 and is 1"):
         joulemesh.run(tiny, out=worlds, seeds=1, worlds=2, resume=True)
     other = tiny.override({"plan.iterations": 7})
     with pytest.raises(ScenarioError, match=r"are others: plan.iterations was 6 and is 7"):

@@ -12,7 +12,7 @@ import pytest
 from joulemesh.data import Dataset
 from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
-from joulemesh.setup import learner as learners
+from joulemesh.training.jax import engine as learners
 from joulemesh.training.jax.engine import Engine
 from tests.comparisons import Counting, few_digits, kept_folder, seven_methods, small_scenario
 

@@ -14,20 +14,19 @@ import joulemesh
 from joulemesh.data import Dataset, load
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Setting, build, register
-from joulemesh.metrics.curves import CURVES
 from joulemesh.models import Model
 from joulemesh.models import build as build_model
+from joulemesh.models.curves import CURVES
 from joulemesh.scenario import Scenario
-from joulemesh.studies import fingerprint
-from joulemesh.studies.cache import Cache, default_folder
-from joulemesh.studies.fingerprint import (
+from joulemesh.studies import identity
+from joulemesh.studies.identity import (
     contender_digest,
     data_digest,
     model_digest,
     run_key,
     world_digest,
 )
-from joulemesh.studies.record import Record, from_bytes, to_bytes
+from joulemesh.studies.record import Cache, Record, default_folder, from_bytes, to_bytes
 from joulemesh.training import Exchange
 
 
@@ -163,17 +162,17 @@ def test_equal_questions_have_equal_keys_and_others_have_others(small: Scenario)
 def test_code_that_decides_when_a_run_is_evaluated_is_in_its_key(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    home = Path(shutil.copytree(fingerprint._HOME, tmp_path / "joulemesh"))
-    monkeypatch.setattr(fingerprint, "_HOME", home)
+    home = Path(shutil.copytree(identity._HOME, tmp_path / "joulemesh"))
+    monkeypatch.setattr(identity, "_HOME", home)
 
     def digest() -> str:
-        return fingerprint.code_digest.__wrapped__()
+        return identity.code_digest.__wrapped__()
 
     seen = [digest()]
-    for name in ("studies/contest.py", "studies/grid.py", "studies/record.py", "methods/base.py"):
+    for name in ("studies/contest.py", "studies/record.py", "methods/base.py"):
         (home / name).write_text((home / name).read_text() + "# changed\n")
         seen.append(digest())
-    assert len(set(seen)) == 5
+    assert len(set(seen)) == 4
     (home / "results/comparison.py").write_text("# how results are put together does not matter\n")
     assert digest() == seen[-1]
 

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 import joulemesh
 from joulemesh.data import Dataset
 from joulemesh.errors import InfeasibleError
+from joulemesh.ledger import Ledger
 from joulemesh.methods import Setting, build
-from joulemesh.methods.base import Ledger
 from joulemesh.results.comparison import Comparison
+from joulemesh.results.runs import figures_of
 from joulemesh.results.statistics import Reached
-from joulemesh.results.table import figures_of
 from joulemesh.scenario import Scenario
 from joulemesh.studies import contest
 from joulemesh.studies.compare import DEFAULT_METHODS
-from joulemesh.studies.grid import RATIO, evaluations, grid
+from joulemesh.studies.contest import RATIO, evaluations, grid
 
 
 @settings(deadline=None, max_examples=200)
@@ -43,8 +43,7 @@ def test_a_grid_is_fine_everywhere(step: float, steps: int, low: float, times: f
 
 def ledger(joules: Any, seconds: Any) -> Ledger:
     each = np.asarray(joules, float)
-    nothing = np.zeros(len(each))
-    return Ledger(each[:, None], np.zeros((len(each), 1)), np.asarray(seconds), nothing, nothing)
+    return Ledger.of((len(each), 1), compute_j=each[:, None], seconds=seconds)
 
 
 def test_every_grid_point_of_joules_and_of_seconds_is_met(small: Scenario) -> None:
@@ -55,7 +54,7 @@ def test_every_grid_point_of_joules_and_of_seconds_is_met(small: Scenario) -> No
     at = np.array(evaluations(setting, made))
     assert (at[0], at[-1]) == (1, n)
     # No two evaluations are further apart than the ratio, unless they are of neighbours.
-    for each in (made.energy_j.sum(axis=1), made.latency_s):
+    for each in (made.energy_j.sum(axis=1), made.seconds):
         so_far = np.cumsum(each)
         later = so_far[at[1:] - 1] / so_far[at[:-1] - 1]
         slack = 1 + 2 * each.max() / so_far[at[:-1] - 1]

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from joulemesh.scenario import Scenario
-from joulemesh.studies import pace
-from joulemesh.studies.outlook import Outlook, ask
-from joulemesh.studies.pace import Pace, seconds_left, timed
+from joulemesh.studies import sweep
+from joulemesh.studies.sweep import Outlook, Pace, ask, seconds_left, timed
 
 ASKED = ask(
     Scenario(),
@@ -54,8 +53,8 @@ def test_every_method_is_timed_once_where_it_first_has_runs_missing(
         calls.append((made.name, made.number))
         return SPREAD
 
-    monkeypatch.setattr(pace, "prepared", prepared)
-    monkeypatch.setattr(pace, "_pace", timed_one)
+    monkeypatch.setattr(sweep, "prepared", prepared)
+    monkeypatch.setattr(sweep, "_pace", timed_one)
     ahead = outlooks({"adaptive": 5}, {"spread": 5, "adaptive": 5}, {"spread": 5})
     assert set(timed(ASKED, ahead)) == {"spread", "adaptive"}
     assert calls == [("adaptive", 0), ("spread", 1)]

@@ -16,10 +16,9 @@ from joulemesh.cli.main import app
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
 from joulemesh.results.comparison import Comparison
-from joulemesh.results.rate import TunedRate
+from joulemesh.results.entry import TunedRate
 from joulemesh.scenario import Scenario
-from joulemesh.studies.compare import Progress
-from joulemesh.studies.rates import rates_of, tuning_seeds
+from joulemesh.studies.compare import Progress, rates_of, tuning_seeds
 from joulemesh.training.jax.engine import Engine
 from tests.compiled import compiled_programs
 

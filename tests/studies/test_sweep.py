@@ -22,7 +22,7 @@ from joulemesh.results.sweep import Sweep
 from joulemesh.scenario import Scenario
 from joulemesh.studies.sweep import Progress
 from joulemesh.training.jax.engine import Engine
-from joulemesh.views.sweep.page import render_sweep
+from joulemesh.views.sweep import render_sweep
 from tests.comparisons import SEEDS, few_digits, small_scenario, small_sweep, swept_folder
 from tests.compiled import compiled_programs
 

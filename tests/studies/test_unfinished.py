@@ -13,9 +13,9 @@ import pytest
 import joulemesh
 from joulemesh.files import make_folder
 from joulemesh.scenario import Scenario
-from joulemesh.setup import learner as learners
-from joulemesh.studies import unfinished
-from joulemesh.training.jax import checkpoint
+from joulemesh.studies import contest
+from joulemesh.training import checkpoint
+from joulemesh.training.jax import engine as learners
 from joulemesh.training.jax.engine import Engine
 
 METHODS = ["fixed:2", "pens:phase1=2"]
@@ -47,8 +47,8 @@ def often(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
             begun.append((self.key.kind, int(state.iteration)))
             return super().advance(state)
 
-    monkeypatch.setattr(unfinished, "SAVE_EVERY_S", 0.0)
-    monkeypatch.setattr(unfinished, "_SHARE", 0)
+    monkeypatch.setattr(contest, "SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(contest, "_SHARE", 0)
     monkeypatch.setattr(learners, "Engine", Watched)
     return begun
 
@@ -101,7 +101,7 @@ def test_an_interrupt_keeps_the_chunk_that_is_under_way(
     def once() -> Any:
         return joulemesh.compare(tiny, "fixed:2", "iterations", 1, cache=tmp_path)
 
-    monkeypatch.setattr(unfinished, "SAVE_EVERY_S", 1e9)
+    monkeypatch.setattr(contest, "SAVE_EVERY_S", 1e9)
     with monkeypatch.context() as patch:
         patch.setattr(learners, "Engine", Interrupted)
         with pytest.raises(KeyboardInterrupt):

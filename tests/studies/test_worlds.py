@@ -15,14 +15,13 @@ import pytest
 import joulemesh
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.curves import CURVES
+from joulemesh.models.curves import CURVES
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.comparison_worlds import WorldsComparison, WorldsEntry
 from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
-from joulemesh.studies.entries import entry_of
-from joulemesh.studies.record import Record
-from joulemesh.views.comparison.page import reading, render_comparison, sentence
+from joulemesh.studies.record import Record, entry_of
+from joulemesh.views.comparison import reading, render_comparison, sentence
 
 METHODS = ["adaptive", "fixed:1", "fixed:40"]
 # Batteries that pay for some rounds everywhere, and for 40 in an iteration not in every world.

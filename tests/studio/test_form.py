@@ -7,7 +7,7 @@ import pytest
 from joulemesh.registries import POLICIES
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.scenario import field_names
-from joulemesh.scenario.typed import typed_value
+from joulemesh.scenario.varied import typed_value
 from joulemesh.studio.document import fields_of_scenario
 from joulemesh.studio.form import form, written
 

@@ -11,8 +11,8 @@ import joulemesh
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.digest import digest_of
 from joulemesh.scenario import Scenario
+from joulemesh.studio.app import Session
 from joulemesh.studio.saving import ExistsError, save_scenario
-from joulemesh.studio.session import Session
 
 START = Scenario.preset("adaptive")
 TABLE = "name\tx_m\ty_m\tenergy_j\nbarn\t0\t0\t9\nfield\t90\t0\t9 J\nhill\t0\t90\t0.01 Wh\n"

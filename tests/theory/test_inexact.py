@@ -22,7 +22,7 @@ from joulemesh.theory.bounds import (
     theorem1_inexact,
     theorem2_corrected,
 )
-from joulemesh.theory.inexact import exchange_costs, spread_roots
+from joulemesh.theory.corrected import exchange_costs, spread_roots
 from tests.theory.test_quadratics import Problem, Run, random_problem, run
 
 Array = NDArray[np.float64]

@@ -13,8 +13,7 @@ import pytest
 from joulemesh.data import Dataset, from_arrays
 from joulemesh.machine import Machine
 from joulemesh.training import Engine
-from joulemesh.training.jax.evaluation.evaluator import Evaluator
-from joulemesh.training.jax.evaluation.scores import Evaluation
+from joulemesh.training.jax.evaluation import Evaluation, Evaluator
 from joulemesh.training.jax.platform import configure, this_machine
 
 configure(cpu_shards=2)

@@ -14,15 +14,13 @@ import pytest
 from joulemesh import registries
 from joulemesh.data import Dataset, Partition, from_arrays, partition
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics import Loss
-from joulemesh.metrics.losses import Reported, loss_named, name_of, reported
-from joulemesh.metrics.numbers import huber
+from joulemesh.metrics import Loss, Reported, huber, loss_named, name_of, reported
 from joulemesh.models import build, from_functions
 from joulemesh.models.core import Model, with_loss
 from joulemesh.registries import LOSSES, METRICS
 from joulemesh.scenario import Training
 from joulemesh.training import Engine, Options, Schedule
-from joulemesh.training.device import DeviceTrainer
+from joulemesh.training.jax.device import DeviceTrainer
 from joulemesh.training.reference import run_reference
 
 DEVICES, TOKENS, POSITIONS = 3, 5, 4

@@ -12,10 +12,9 @@ import pytest
 from joulemesh import registries
 from joulemesh.data import partition
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics import Metric
-from joulemesh.metrics.curves import COUNTS, CURVES, column_names, curves_of, own_curves
-from joulemesh.metrics.metric import metrics_of
+from joulemesh.metrics import Metric, metrics_of
 from joulemesh.models import build
+from joulemesh.models.curves import COUNTS, CURVES, column_names, curves_of, own_curves
 from joulemesh.registries import METRICS
 from joulemesh.training import Engine, Options, Schedule, Trace
 

@@ -7,6 +7,7 @@ import pytest
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Training
 from joulemesh.training import Options
+from joulemesh.training.jax.local_sgd import make_optimizer
 
 
 @pytest.mark.parametrize(
@@ -21,10 +22,6 @@ from joulemesh.training import Options
         ({"local_round": "day"}, "'day' is unknown: use step or epoch"),
         ({"precision": "float16"}, "'float16' is unknown"),
         ({"weights": "age"}, "'age' is unknown"),
-        ({"optimizer": "adma"}, "did you mean"),
-        ({"optimizer": "qqqqqq"}, "use 'sgd' or 'adam'"),
-        ({"optimizer": "polyak_sgd"}, "does not work from a learning rate and gradients alone"),
-        ({"optimizer": "__name__"}, "not in optax"),
         ({"eval_share": 1.5}, "eval_share = 1.5"),
     ],
 )
@@ -32,6 +29,20 @@ def test_bad_settings_are_refused_in_one_line(arguments: dict[str, Any], words: 
     with pytest.raises(ScenarioError, match=words) as refused:
         Options(**arguments)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("adma", "did you mean"),
+        ("qqqqqq", "use 'sgd' or 'adam'"),
+        ("polyak_sgd", "does not work from a learning rate and gradients alone"),
+        ("__name__", "not in optax"),
+    ],
+)
+def test_optimisers_that_optax_has_not_are_refused(name: str, words: str) -> None:
+    with pytest.raises(ScenarioError, match=words):
+        make_optimizer(name, 0.1)
 
 
 def test_settings_come_from_the_scenario() -> None:

@@ -20,14 +20,15 @@ from joulemesh.machine import Machine
 from joulemesh.methods import build as build_method
 from joulemesh.methods.setting import Setting
 from joulemesh.models import build
-from joulemesh.planning.drawn import carried_out
+from joulemesh.planning.drawing import carried_out
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.setup.prepare import partitions
 from joulemesh.training import DivergedError
+from joulemesh.training.arrays import half
+from joulemesh.training.exchange import Context, Exchange, entering
 from joulemesh.training.jax.engine import Engine
-from joulemesh.training.jax.exchange import Context, Exchange, entering, half
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.options import Options
 from joulemesh.training.reference import run_reference
@@ -117,8 +118,8 @@ def test_an_exchange_ends_with_the_bits_that_devices_end_with(
 def exchanged(schedule: Schedule, values: NDArray[Any], precision: str) -> list[NDArray[Any]]:
     """What the engine's exchange of each iteration makes of parameters [N, P]."""
     from joulemesh.training.jax.chunks import chunk_schedule
-    from joulemesh.training.jax.exchange import in_steps
     from joulemesh.training.jax.layout import Layout
+    from joulemesh.training.jax.mixing import MixingInputs, in_steps
     from joulemesh.training.messages import RoundedExchanges
 
     assert isinstance(schedule.mixing, RoundedExchanges)
@@ -131,9 +132,9 @@ def exchanged(schedule: Schedule, values: NDArray[Any], precision: str) -> list[
         nothing: Any = None
 
         def once(flat: jax.Array, steps: Any) -> jax.Array:
-            context = Context(nothing, nothing, nothing, steps, nothing, nothing, nothing, nothing)
+            context = MixingInputs(nothing, nothing, steps)
             leaves = {"a": flat[:, None, :30], "b": flat[:, None, 30:]}  # as one vector: parts
-            made: Any = apply(leaves, (), jnp.zeros(0), context)[0]
+            made: Any = apply(leaves, context)
             return jnp.concatenate([made["a"][:, 0], made["b"][:, 0]], axis=1)
 
         compiled, last = jax.jit(once), len(chunk.mixing.target) - 1
@@ -251,7 +252,7 @@ def test_own_exchanges_get_what_receivers_get() -> None:
 
     own = entering(Exchange(lambda params: (), apply), "float16")
     values = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5)), jnp.float32)
-    own.apply({"a": values}, (), jnp.zeros(0), Context(*[None] * 8))  # type: ignore[arg-type]
+    own.apply({"a": values}, (), jnp.zeros(0), Context(*[None] * 7))  # type: ignore[arg-type]
     wanted = rounded(np.asarray(values), HALF)
     np.testing.assert_array_equal(np.asarray(seen[0]["a"]), wanted)
     assert own.rounds

@@ -36,7 +36,7 @@ def test_matrices_of_a_slice() -> None:
         ({"rounds": -TWO}, "-1..-1: give 0 or more"),
         (
             {"active": np.array([[1, 1], [1, 0], [1, 0]], bool)},
-            "device 1 .* 1 rounds in iteration 2",
+            "device 1 .* 1 round in iteration 2",
         ),
         ({"active": np.ones((2, 2), bool)}, r"active has shape \(2, 2\)"),
         ({"exchanged": np.ones(2, bool)}, r"exchanged \(2,\)"),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from joulemesh.training.jax.platform import this_machine
 from joulemesh.tuning import learn
 
 
@@ -22,15 +20,14 @@ class _Engine:
         self.compiled.set()
 
 
-def prepared(batches: list[Any], loop: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(learn, "this_machine", lambda: replace(this_machine(), loop=loop))
+def prepared(batches: list[Any], in_turn: bool) -> Any:
     made: list[Any] = []
     engines: dict[Any, _Engine] = {batch: _Engine(batch, made) for batch in batches}
-    return learn._Prepared(batches, engines.__getitem__), engines, made  # type: ignore[arg-type]
+    return learn._Prepared(batches, engines.__getitem__, in_turn=in_turn), engines, made  # type: ignore[arg-type]
 
 
-def test_the_next_is_compiled_while_one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn, engines, made = prepared(["a", "b", "c"], False, monkeypatch)
+def test_the_next_is_compiled_while_one_trains() -> None:
+    turn, engines, made = prepared(["a", "b", "c"], False)
     with turn:
         assert next(turn) is engines["a"]
         assert engines["b"].compiled.wait(60)  # though nobody has asked for it
@@ -38,15 +35,15 @@ def test_the_next_is_compiled_while_one_trains(monkeypatch: pytest.MonkeyPatch) 
     assert made == [("a", False), ("b", False), ("c", False)]
 
 
-def test_a_cpu_compiles_nothing_beside_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn, engines, made = prepared(["a", "b"], True, monkeypatch)
+def test_a_cpu_compiles_nothing_beside_training() -> None:
+    turn, engines, made = prepared(["a", "b"], True)
     with turn:
         assert [next(turn), next(turn)] == [engines["a"], engines["b"]]
     assert made == []
 
 
 def test_what_goes_wrong_in_preparing_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn, engines, _ = prepared(["a", "b"], False, monkeypatch)
+    turn, engines, _ = prepared(["a", "b"], False)
     monkeypatch.setattr(engines["b"], "compile", lambda: 1 / 0)
     with turn:
         next(turn)

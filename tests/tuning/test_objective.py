@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.curves import CURVES
+from joulemesh.models.curves import CURVES
 from joulemesh.studies.record import Record
 from joulemesh.tuning.objective import Objective, Score
 

@@ -16,13 +16,12 @@ import pytest
 import joulemesh
 from joulemesh.planning.plan import Plan
 from joulemesh.results.sweep import Sweep
-from joulemesh.views.asset import asset
-from joulemesh.views.comparison.page import render_comparison
+from joulemesh.views.comparison import render_comparison
 from joulemesh.views.deployment.page import render_deployment
-from joulemesh.views.page import render_page
+from joulemesh.views.page import asset, render_page
 from joulemesh.views.run.report import ReportView, render_report
-from joulemesh.views.sweep.page import render_sweep
-from joulemesh.views.tuning.page import render_tuning
+from joulemesh.views.sweep import render_sweep
+from joulemesh.views.tuning import render_tuning
 from joulemesh.views.words import Subject
 from tests.axe import OPEN_ALL, grave, needs_axe
 from tests.browser import Browser

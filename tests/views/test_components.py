@@ -14,13 +14,9 @@ import numpy as np
 import pytest
 
 from joulemesh.planning.plan import Plan
-from joulemesh.views.asset import asset
-from joulemesh.views.page import policy
-from joulemesh.views.plan import network
-from joulemesh.views.plan.digest import BINDING_WORDS
-from joulemesh.views.plan.iteration import gantt_data
-from joulemesh.views.plan.network import map_data
-from joulemesh.views.plan.supply import flow_data
+from joulemesh.views.page import asset, policy
+from joulemesh.views.plan import digest
+from joulemesh.views.plan.digest import BINDING_WORDS, flow_data, gantt_data, map_data
 from tests.browser import Browser
 from tests.hostile import NAMES
 from tests.legible import illegible
@@ -141,7 +137,7 @@ def test_a_map_that_is_only_read_moves_nothing(stage: Stage, plans: dict[str, Pl
 def test_very_many_devices_are_drawn_as_cells(
     stage: Stage, plans: dict[str, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network, "MOST_DOTS", 500)
+    monkeypatch.setattr(digest, "MOST_DOTS", 500)
     data = {"map": map_data(plans["many"]), "kinds": BINDING_WORDS}
     browser = stage(draw_map(), data)
     circles = "document.querySelectorAll('circle.cell').length"

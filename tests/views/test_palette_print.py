@@ -9,8 +9,8 @@ import pytest
 from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
+from joulemesh.views.figures import curve_look
 from joulemesh.views.palette import BINDING_PRINTED, PRINTED
-from joulemesh.views.publication.curves import curve_look
 
 FloatArray = NDArray[np.float64]
 

@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from joulemesh.profiles import profiles
-from joulemesh.reproduce.verdicts import show_claims
 from joulemesh.views.terminal import Column, fits, open_console, show_table
 from tests.terminal import in_terminal
+from yan_li_2024.verdicts import show_claims
 
 CLAIMS = Path(__file__).parents[2] / "docs" / "reproduction" / "claims.csv"
 COLUMNS = [

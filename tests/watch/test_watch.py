@@ -20,10 +20,8 @@ from joulemesh.deploy.fleet.pack import make_fleet
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.errors import JoulemeshError
 from joulemesh.scenario import Scenario
-from joulemesh.watch.document import Document
-from joulemesh.watch.page import render_watch, serve_node
-from joulemesh.watch.server import PageServer
-from joulemesh.watch.sources import FleetSource, NodeSource
+from joulemesh.studio.watch_page import PageServer, render_watch, serve_node
+from joulemesh.studio.watching import Document, FleetSource, NodeSource
 from tests.axe import grave, needs_axe
 from tests.browser import Browser, find_browser
 from tests.deploy.journals import Fleet as Made

@@ -56,10 +56,12 @@ def choose(conditions: Conditions, wanted: str | None = None) -> Choice:
     if not fit.possible:
         raise InfeasibleError(
             f'plan.aggregation = "{wanted}" {fit.refusal or fit.reason}',
-            constraint="topology",
+            code="topology",
+            device=None if fit.device is None else int(graph.members[fit.device]),
             remedies=fit.remedies,
         )
-    return Choice(kind, f"asked for; {fit.reason}" if fit.reason else "asked for", fit)
+    why = conditions.reason(fit)
+    return Choice(kind, f"asked for; {why}" if why else "asked for", fit)
 
 
 def _theorem3(conditions: Conditions) -> Choice:
@@ -73,10 +75,12 @@ def _theorem3(conditions: Conditions) -> Choice:
             continue
         fit = kind.fit(conditions.graph, conditions.options)
         if fit.possible:
-            return Choice(kind, case.because.format(fit=fit.reason, before=before), fit)
-        before = fit.reason
+            because = case.because.format(fit=conditions.reason(fit), before=before)
+            return Choice(kind, because, fit)
+        before = conditions.reason(fit)
     raise InfeasibleError(
         'plan.aggregation = "theorem3" finds no scheme that this graph can carry: '
         f"{before}; add links",
-        constraint="topology",
+        code="topology",
+        field="plan.aggregation",
     )

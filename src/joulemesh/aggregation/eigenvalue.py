@@ -136,7 +136,7 @@ def _largest_by_inverse(matrix: SparseMatrix) -> float:
         raise InfeasibleError(
             f"the spectral gap of the graph of {n} devices was not found; "
             "set plan.gossip_rounds to a number",
-            constraint="gossip",
+            code="gossip",
         ) from cause
     return 1.0 + _SHIFT - 1.0 / float(found[0])
 

@@ -46,7 +46,9 @@ def _incidence(edges: IntArray, devices: int) -> tuple[IntArray, IntArray, IntAr
     degree = np.bincount(ends, minlength=devices)
     if not np.all(degree):
         lonely = int(np.argmin(degree))
-        raise ScenarioError(f"device {lonely} has 0 links and cannot gossip; give it a neighbour")
+        raise ScenarioError(
+            "{device} has 0 links and cannot gossip; give it a neighbour", device=lonely
+        )
     links = np.argsort(ends, kind="stable") // 2
     return links, np.concatenate([[0], np.cumsum(degree)[:-1]]), degree
 

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from joulemesh.aggregation.route import FloatArray, IntArray
 from joulemesh.aggregation.spectrum import Mode, error_after
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.units import counted, energy
 
 __all__ = ["Balance", "balance"]
 
@@ -81,7 +80,7 @@ def balance(
         raise InfeasibleError(
             f"gossip that keeps {contraction:.12g} of the error each round never agrees; "
             "connect the graph",
-            constraint="gossip",
+            code="gossip",
         )
     if np.any(held_j <= 0.0) or np.any(spent_j < 0.0) or not np.any(spent_j) or iterations < 1:
         raise ScenarioError(
@@ -92,14 +91,17 @@ def balance(
     worst = int(np.argmax(shares))
     slope = float(shares.flat[worst])
     if slope > 1.0:
-        need = energy(iterations * float(spent_j.flat[worst]), digits=6)
         raise InfeasibleError(
-            f"device {worst} needs {need} for one gossip round in each of "
-            f"{counted(iterations, 'iteration')} and has "
-            f"{energy(float(held_j.flat[worst]), digits=6)}; give it {need} or plan at most "
-            f"{counted(int(iterations / slope), 'iteration')}",
+            "{device} needs {needs_j} for one gossip round in each of {iterations:iteration} and "
+            "has {has_j}; give it {needs_j} or plan at most {most:iteration}",
+            code="energy",
             device=worst,
-            constraint="energy",
+            figures={
+                "needs_j": iterations * spent_j.flat[worst],
+                "has_j": held_j.flat[worst],
+                "iterations": iterations,
+                "most": int(iterations / slope),
+            },
         )
     affordable = max(1, math.floor(1.0 / slope))
     best = _best(contraction, mode, slope, affordable)

@@ -61,7 +61,8 @@ class Reach:
                 f"network.interference_m = {range_m:g} puts {pairs:,} pairs of devices within "
                 f"range of each other, more than {_MOST_PAIRS:,}; lower it, or raise it to "
                 f"{np.hypot(*corners):.3g}, the extent of the network, where everybody interferes "
-                "with everybody"
+                "with everybody",
+                field="network.interference_m",
             )
         return cls._from(count, tree.query_pairs(range_m, output_type="ndarray").astype(np.int64))
 

@@ -31,12 +31,14 @@ class RingSearch:
             within the limit.
         visited: how many search steps were made (devices looked at, links chosen or cut).
         reason: one line: where the ring came from, or why there is none.
+        device: whom the reason calls ``{device}``, or None.
     """
 
     order: IntArray | None
     exhausted: bool
     visited: int
     reason: str
+    device: int | None = None
 
 
 def find_ring(
@@ -59,24 +61,24 @@ def find_ring(
     >>> find_ring(square, 4).order.tolist()
     [0, 1, 2, 3]
     >>> find_ring(square[:3], 4).reason
-    'device 2 has 1 link, a ring needs 2'
+    '{device} has 1 link, a ring needs 2'
     """
     edges = _checked(edges, devices)
     if hint is not None:
         order = np.asarray(hint, np.int64).reshape(-1)
         if _is_ring(order, edges, devices):
             return RingSearch(order, False, 0, "the topology names a ring")
-    why = obstacle(edges, devices)
-    if why is not None:
-        return RingSearch(None, True, 0, why)
+    found = obstacle(edges, devices)
+    if found is not None:
+        return RingSearch(None, True, 0, *found)
     beside = neighbours(edges, devices)
     grown, visited = grow_cycle(beside, limit // 2)
     if grown is not None:
         return RingSearch(grown, False, visited, f"a ring was found in {visited} steps")
-    found, exhausted, more = exact_cycle(beside, limit - visited)
+    cycle, exhausted, more = exact_cycle(beside, limit - visited)
     visited += more
-    if found is not None:
-        return RingSearch(found, False, visited, f"a ring was found in {visited} steps")
+    if cycle is not None:
+        return RingSearch(cycle, False, visited, f"a ring was found in {visited} steps")
     if exhausted:
         why = f"a complete search in {visited} steps shows that there is none"
         return RingSearch(None, True, visited, why)

@@ -8,14 +8,16 @@ best on sparse graphs, and the only way to prove that a graph without obstacle h
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from joulemesh.aggregation.route import IntArray
+from joulemesh.units import counted
 
-__all__ = ["exact_cycle", "neighbours", "obstacle"]
+__all__ = ["Obstacle", "exact_cycle", "neighbours", "obstacle"]
 
 
 def neighbours(edges: IntArray, devices: int) -> list[list[int]]:
@@ -38,7 +40,14 @@ def neighbours(edges: IntArray, devices: int) -> list[list[int]]:
     return [sorted(row) for row in beside]
 
 
-def obstacle(edges: IntArray, devices: int) -> str | None:
+class Obstacle(NamedTuple):
+    """Why a graph has no ring: a sentence, and whom it calls ``{device}``."""
+
+    reason: str
+    device: int | None = None
+
+
+def obstacle(edges: IntArray, devices: int) -> Obstacle | None:
     """A reason why the graph cannot contain a ring through all devices, found in linear time.
 
     Args:
@@ -46,32 +55,32 @@ def obstacle(edges: IntArray, devices: int) -> str | None:
         devices: number of devices N.
 
     Returns:
-        One line that names the obstacle, or None when none of the simple ones is present.
+        The obstacle, or None when none of the simple ones is present.
 
     >>> obstacle(np.array([[0, 1], [1, 2]]), 3)
-    'device 0 has 1 link, a ring needs 2'
+    Obstacle(reason='{device} has 1 link, a ring needs 2', device=0)
     """
     if devices < 3:
-        return f"{devices} device{'s' * (devices != 1)} cannot form a ring, 3 are needed"
+        return Obstacle(f"{counted(devices, 'device')} cannot form a ring, 3 are needed")
     degree = np.bincount(edges.ravel(), minlength=devices)
     lonely = int(np.argmin(degree))
     if degree[lonely] < 2:
-        links = int(degree[lonely])
-        return f"device {lonely} has {links} link{'s' * (links != 1)}, a ring needs 2"
+        links = counted(int(degree[lonely]), "link")
+        return Obstacle(f"{{device}} has {links}, a ring needs 2", lonely)
     graph = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), (devices, devices)).tocsr()
     parts = int(connected_components(graph, directed=False)[0])
     if parts > 1:
-        return f"the graph falls into {parts} parts"
+        return Obstacle(f"the graph falls into {parts} parts")
     cut = _cut_vertex(neighbours(edges, devices))
     if cut is not None:
-        return f"without device {cut} the graph falls apart"
+        return Obstacle("without {device} the graph falls apart", cut)
     order, parent = breadth_first_order(graph, 0, directed=False)
     side = np.zeros(devices, np.int64)
     for v in order[1:].tolist():
         side[v] = 1 - side[parent[v]]
     left = devices - int(side.sum())
     if 2 * left != devices and bool(np.all(side[edges[:, 0]] != side[edges[:, 1]])):
-        return f"links run only between {left} devices and the other {devices - left}"
+        return Obstacle(f"links run only between {left} devices and the other {devices - left}")
     return None
 
 

@@ -22,7 +22,7 @@ from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.citation import Citation
-from joulemesh.errors import Remedy
+from joulemesh.errors import Remedy, called
 from joulemesh.scenario import PlanOptions, Scenario
 from joulemesh.world.links import LinkCosts
 
@@ -58,6 +58,7 @@ class Conditions:
         seed: of random schedules.
         battery_j: float64 [N]: what each device of the whole graph may spend.
         iterations: number of exchanges that are to be paid for.
+        names: of the devices of the whole graph, for reasons; none unless given.
     """
 
     graph: Subgraph
@@ -69,6 +70,7 @@ class Conditions:
     seed: int
     battery_j: FloatArray
     iterations: int
+    names: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -81,6 +83,7 @@ class Conditions:
         battery_j: FloatArray,
         iterations: int,
         medium: Medium,
+        names: tuple[str, ...] = (),
     ) -> Conditions:
         """The conditions that a scenario sets, on some part of its graph."""
         return cls(
@@ -93,7 +96,15 @@ class Conditions:
             scenario.seed,
             battery_j,
             iterations,
+            names,
         )
+
+    def reason(self, fit: Fit) -> str:
+        """The reason that a fit gives, with the device that it speaks of."""
+        if fit.device is None:
+            return fit.reason
+        device = int(self.graph.members[fit.device])
+        return fit.reason.format(device=called(device, self.names))
 
     @cached_property
     def own_medium(self) -> Medium:
@@ -108,6 +119,7 @@ class Fit:
     Attributes:
         possible: can it?
         reason: what was found in the graph, or why it was not found.
+        device: whom reason and refusal call ``{device}``, by its number in the graph, or None.
         refusal: if it cannot: the rest of a message that begins with the scheme's name: what the
             scheme needs, why the graph does not have it, and what the user may change.
         remedies: if it cannot: changes of which any one will do.
@@ -116,6 +128,7 @@ class Fit:
 
     possible: bool = True
     reason: str = ""
+    device: int | None = None
     refusal: str = ""
     remedies: tuple[Remedy, ...] = ()
     order: IntArray | None = None

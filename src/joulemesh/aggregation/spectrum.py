@@ -63,7 +63,9 @@ def activity(edges: IntArray, devices: int, mode: Mode) -> FloatArray:
     degree = np.bincount(edges.ravel(), minlength=devices)
     if devices > 1 and not np.all(degree):
         lonely = int(np.argmin(degree))
-        raise ScenarioError(f"device {lonely} has 0 links and cannot gossip; give it a neighbour")
+        raise ScenarioError(
+            "{device} has 0 links and cannot gossip; give it a neighbour", device=lonely
+        )
     d_i, d_j = degree[edges[:, 0]], degree[edges[:, 1]]
     if mode == "ticks":
         return np.asarray((1.0 / d_i + 1.0 / d_j) / devices, np.float64)
@@ -179,7 +181,7 @@ def rounds_for(
         raise InfeasibleError(
             f"gossip that keeps {contraction:.12g} of the error each round never agrees; "
             "connect the graph",
-            constraint="gossip",
+            code="gossip",
         )
     factor = 1.0 if mode == "metropolis" else _FACTOR[guarantee]
     wanted = factor * _log_inverse(epsilon)

@@ -2,17 +2,447 @@
 
 from __future__ import annotations
 
-__all__ = ["FORMAT", "Calibration", "Work"]
+__all__ = [
+    "FORMAT",
+    "WIDE",
+    "Bench",
+    "Block",
+    "Calibration",
+    "Conditions",
+    "Figure",
+    "Method",
+    "Session",
+    "Trains",
+    "Work",
+    "check_table",
+    "clock_hz",
+    "conditions",
+    "temperature_c",
+    "throttled",
+    "write_row",
+]
 
+import csv
+import io
 import json
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
-from joulemesh.calibration.blocks import Block
-from joulemesh.calibration.conditions import Conditions
-from joulemesh.calibration.figure import WIDE, Figure
-from joulemesh.calibration.method import Method
+import numpy as np
+
+from joulemesh._version import __version__
+from joulemesh.errors import ScenarioError
+from joulemesh.files import write_text
+from joulemesh.machine import cpus
+from joulemesh.meters import Meter, MeterError
+from joulemesh.meters.meter import flag, model_of_board, number_of
+from joulemesh.results.statistics import estimate
+from joulemesh.tables import read_table
+
+_CPUS = "sys/devices/system/cpu"
+_LIBRARIES = ("jax", "jaxlib", "torch", "tensorflow")  # those that are loaded are told
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The device at the time of its calibration.
+
+    Attributes:
+        machine: board or processor.
+        cores: that this process may use.
+        system: the kernel.
+        governor: of the processor's clock; empty where the system does not tell.
+        accelerator: what JAX trains on, if not the processor.
+        versions: of Joulemesh, Python and the numerical libraries that are loaded.
+    """
+
+    machine: str
+    cores: int
+    system: str
+    governor: str = ""
+    accelerator: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def conditions(root: Path = Path("/")) -> Conditions:
+    """What holds during a whole calibration.
+
+    >>> conditions().cores >= 1
+    True
+    """
+    governors = {flag(cpu / "scaling_governor") for cpu in _frequencies(root)} - {""}
+    return Conditions(
+        machine=model_of_board(root) or _processor(root) or platform.machine(),
+        cores=cpus(),
+        system=f"{platform.system()} {platform.release()}",
+        governor=", ".join(sorted(governors)),
+        accelerator=_accelerator(),
+        versions=_versions(),
+    )
+
+
+def clock_hz(root: Path = Path("/")) -> float | None:
+    """The mean clock of all processors at this moment."""
+    return _mean(cpu / "scaling_cur_freq" for cpu in _frequencies(root))
+
+
+def temperature_c(root: Path = Path("/")) -> float | None:
+    """The hottest of all thermal zones."""
+    zones = (root / "sys/class/thermal").glob("thermal_zone*/temp")
+    found = [degrees for zone in zones for degrees in _numbers([zone])]
+    plausible = [one / 1e3 for one in found if -40e3 < one < 200e3]
+    return max(plausible, default=None)
+
+
+def throttled(root: Path = Path("/")) -> float | None:
+    """How often processors were slowed down by heat since the machine was started."""
+    places = (root / _CPUS).glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    counts = list(_numbers(sorted(places)))
+    return sum(counts) if counts else None
+
+
+def _frequencies(root: Path) -> list[Path]:
+    return sorted((root / _CPUS).glob("cpu[0-9]*/cpufreq"))
+
+
+def _numbers(paths: list[Path]) -> Iterator[float]:
+    for path in paths:
+        with suppress(MeterError):
+            yield number_of(path)
+
+
+def _mean(paths: Iterator[Path]) -> float | None:
+    found = list(_numbers(list(paths)))
+    return sum(found) / len(found) * 1e3 if found else None
+
+
+def _processor(root: Path) -> str:
+    for line in flag(root / "proc/cpuinfo").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _accelerator() -> str:
+    """What JAX trains on, if it is loaded and that is not the processor."""
+    jax = sys.modules.get("jax")
+    if jax is None or jax.default_backend() == "cpu":
+        return ""
+    return ", ".join(device.device_kind for device in jax.local_devices())
+
+
+def _versions() -> dict[str, str]:
+    loaded = {name: sys.modules[name] for name in _LIBRARIES if name in sys.modules}
+    libraries = {name: str(getattr(one, "__version__", "")) for name, one in loaded.items()}
+    own = {"joulemesh": __version__, "python": platform.python_version()}
+    return {**own, "numpy": np.__version__, **libraries}
+
+
+WIDE = 0.10  # of the mean, to either side
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A mean over blocks, and where the mean of another calibration is expected.
+
+    The interval is Student's, for the mean of as many blocks measured another time:
+    mean ± t(0.975, n − 1) s √(2/n). It is √2 wider than that of the true mean, because the other
+    calibration's mean is uncertain too.
+
+    Attributes:
+        mean: over the blocks; never below 0, and neither is the interval.
+        low: lower end of the 95 % interval.
+        high: upper end.
+        blocks: how many there are; 0 for a figure that was declared.
+        source: where it comes from, in words.
+    """
+
+    mean: float
+    low: float
+    high: float
+    blocks: int
+    source: str
+
+    @classmethod
+    def of(cls, values: Sequence[float], source: str) -> Figure:
+        """From one value of each block.
+
+        >>> figure = Figure.of([1.0, 2.0, 3.0], "measured")
+        >>> figure.mean, round(figure.high - figure.mean, 4)  # 4.3027 · √(2/3)
+        (2.0, 3.5131)
+        """
+        found = estimate(np.asarray(values, np.float64))
+        half, mean = found.half * math.sqrt(2.0), max(0.0, found.mean)
+        return cls(mean, max(0.0, found.mean - half), mean + half, found.seeds, source)
+
+    @classmethod
+    def declared(cls, value: float, source: str) -> Figure:
+        """Without an interval.
+
+        >>> Figure.declared(2.5, "declared 2.5 W").relative
+        0.0
+        """
+        return cls(value, value, value, 0, source)
+
+    @property
+    def relative(self) -> float:
+        """Half the width of the interval, as a share of the mean."""
+        return (self.high - self.mean) / self.mean if self.mean else 0.0
+
+    @property
+    def wide(self) -> bool:
+        """Is the interval wider than 10 % of the mean to either side?"""
+        return not self.relative <= WIDE
+
+
+_FEWEST = 3
+
+
+def _silent(words: str, share: float) -> None:
+    del words, share
+
+
+@dataclass(frozen=True)
+class Method:
+    """How much is measured.
+
+    Attributes:
+        samples: blocks of training, each beside a block of rest; at least 3.
+        block_s: seconds of one block.
+        warm_up_s: seconds of training before the first block.
+        settle_s: seconds between two blocks that count for neither.
+        rounds: local rounds in one call of the learner; None for as many as take a quarter second.
+        rest: measure rest, and joules; otherwise seconds only.
+        seed: of the order of the blocks.
+
+    >>> Method(samples=2)
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: --samples 2 is too few for an interval: use 3 or more
+    """
+
+    samples: int = 8
+    block_s: float = 10.0
+    warm_up_s: float = 5.0
+    settle_s: float = 1.0
+    rounds: int | None = None
+    rest: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.samples < _FEWEST:
+            raise ScenarioError(
+                f"--samples {self.samples} is too few for an interval: use {_FEWEST} or more"
+            )
+        if not (math.isfinite(self.block_s) and self.block_s > 0):
+            raise ScenarioError(f"--block {self.block_s:g} s is no length: use more than 0 s")
+        if self.rounds is not None and self.rounds < 1:
+            raise ScenarioError(f"--rounds {self.rounds} trains nothing: use 1 or more")
+
+    @classmethod
+    def quick(cls, samples: int = 8, block_s: float = 1.0, rounds: int | None = None) -> Method:
+        """Seconds only, in short blocks."""
+        return cls(samples, block_s, warm_up_s=1.0, settle_s=0.0, rounds=rounds, rest=False)
+
+    @property
+    def least_s(self) -> float:
+        """Seconds that measuring takes, at least."""
+        blocks = self.samples * (2 if self.rest else 1)
+        return self.warm_up_s + blocks * (self.block_s + self.settle_s)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where it is measured; tests put another clock in the place of the machine's.
+
+    Attributes:
+        clock: seconds of a clock that nobody sets.
+        sleep: lets seconds pass.
+        root: the folder in which ``/sys`` and ``/proc`` are.
+        progress: told what is being done, and which share of all is over.
+    """
+
+    clock: Callable[[], float] = time.perf_counter
+    sleep: Callable[[float], None] = time.sleep
+    root: Path = Path("/")
+    progress: Callable[[str, float], None] = _silent
+
+
+_CALL_S = 0.25  # a call of the learner should take about so long
+_MOST_ROUNDS = 2**20
+_SINGLE_CALLS = 16
+
+
+class Trains(Protocol):
+    """A learner, as far as it is needed here: see `deploy.plans.Learner`."""
+
+    def train(self, iteration: int, rounds: int) -> None:
+        """Run local rounds of an iteration (from 1)."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What one block has shown.
+
+    Attributes:
+        kind: what the device did.
+        pair: which pair of blocks it belongs to, from 0.
+        begun_s: seconds from the beginning of the calibration.
+        seconds: its length.
+        steps: training steps in it.
+        joules: by the meter; None without one.
+        clock_hz: of the processor at its end; None where the system does not tell.
+        temperature_c: the hottest part at its end; None likewise.
+        state: of what the meter measures at its end: clock, temperature, throttling of a GPU.
+    """
+
+    kind: Literal["train", "rest"]
+    pair: int
+    begun_s: float
+    seconds: float
+    steps: int
+    joules: float | None
+    clock_hz: float | None
+    temperature_c: float | None
+    state: dict[str, float] = field(default_factory=dict)
+
+
+class Session:
+    """Measures one device.
+
+    Args:
+        learner: what is trained.
+        meter: counts joules; None to measure seconds only.
+        method: how much.
+        bench: where.
+        steps_per_round: training steps in one local round.
+    """
+
+    def __init__(
+        self,
+        learner: Trains,
+        meter: Meter | None,
+        method: Method,
+        bench: Bench,
+        steps_per_round: int = 1,
+    ) -> None:
+        self._learner, self._meter, self._bench = learner, meter, bench
+        self._method, self._steps = method, steps_per_round
+        self._iteration = 0
+        self._begun_s = bench.clock()
+        self.rounds = method.rounds or 1
+        """Local rounds in one call of the learner."""
+        self._reset = _reset_of(learner)
+
+    def run(self, *, rest: bool) -> list[Block]:
+        """Warm up, then measure all blocks.
+
+        Args:
+            rest: also measure rest; otherwise training only.
+
+        Raises:
+            MeterError: the meter fails.
+        """
+        self._warm_up()
+        drawn = np.random.default_rng(self._method.seed)
+        taken: list[Callable[[], Block]] = []
+        count = self._method.samples * (2 if rest else 1)
+        for pair in range(self._method.samples):
+            kinds: list[Literal["train", "rest"]] = ["train", "rest"] if rest else ["train"]
+            drawn.shuffle(kinds)
+            for kind in kinds:
+                words = f"block {len(taken) + 1} of {count}, {_WORDS[kind]}"
+                self._bench.progress(words, len(taken) / count)
+                self._bench.sleep(self._method.settle_s)
+                taken.append(self._block(kind, pair))
+        self._bench.progress("reading the meter", 1.0)
+        return [block() for block in taken]
+
+    def overheads_s(self, step_s: float) -> list[float]:
+        """Seconds of some calls of the learner beyond their steps, each of one round."""
+        self._reset()
+        return [self._timed(1) - step_s * self._steps for _ in range(_SINGLE_CALLS)]
+
+    def _warm_up(self) -> None:
+        """Compile, fill caches, heat up; meanwhile find how many rounds a call should have."""
+        self._bench.progress("warming up", 0.0)
+        getattr(self._learner, "prepare", lambda: None)()
+        self._timed(1)
+        until = self._bench.clock() + self._method.warm_up_s
+        while True:
+            seconds = self._timed(self.rounds)
+            known = self._method.rounds is not None or seconds >= _CALL_S / 2
+            if not known and self.rounds < _MOST_ROUNDS:
+                factor = _CALL_S / seconds if seconds > 0 else 16.0
+                self.rounds = min(_MOST_ROUNDS, max(1, round(self.rounds * min(factor, 16.0))))
+                known = factor < 2.0
+            elif self._bench.clock() >= until:
+                return
+
+    def _timed(self, rounds: int) -> float:
+        self._iteration += 1
+        begun = self._bench.clock()
+        self._learner.train(self._iteration, rounds)
+        return self._bench.clock() - begun
+
+    def _block(self, kind: Literal["train", "rest"], pair: int) -> Callable[[], Block]:
+        """One block; its joules are asked for later, because an external meter may lag."""
+        self._reset()
+        clock, length = self._bench.clock, self._method.block_s
+        steps, first, begun = 0, self._mark(), clock()
+        if kind == "rest":
+            self._bench.sleep(length)
+        else:
+            while clock() - begun < length:
+                self._timed(self.rounds)
+                steps += self.rounds * self._steps
+        ended, last = clock(), self._mark()
+        root = self._bench.root
+        state: dict[str, float] = getattr(self._meter, "state", dict)()
+        seen = clock_hz(root), temperature_c(root), state
+
+        def block() -> Block:
+            joules = None if self._meter is None else last() - first()
+            at = begun - self._begun_s
+            return Block(kind, pair, at, ended - begun, steps, joules, *seen)
+
+        return block
+
+    def _mark(self) -> Callable[[], float]:
+        """What the meter counts now, to be asked for later."""
+        if self._meter is None:
+            return lambda: 0.0
+        later: Callable[[], Callable[[], float]] | None = getattr(self._meter, "mark", None)
+        if later is not None:
+            return later()
+        joules = self._meter.joules()
+        return lambda: joules
+
+
+_WORDS = {"train": "training", "rest": "rest"}
+
+
+def _reset_of(learner: Any) -> Callable[[], None]:
+    """What brings a learner back to its first parameters, so that all blocks train alike."""
+    if not (hasattr(learner, "parameters") and hasattr(learner, "load")):
+        return lambda: None
+    vector = np.array(learner.parameters())
+    memory = {name: np.array(one) for name, one in getattr(learner, "save", dict)().items()}
+
+    def reset() -> None:
+        learner.load(vector.copy())
+        if memory:
+            learner.restore(memory)
+
+    return reset
+
 
 FORMAT = 1
 
@@ -125,3 +555,70 @@ class Calibration:
 
 def _percent(share: float) -> str:
     return f"±{share:.0%}" if math.isfinite(share) else "an unknown amount"
+
+
+_NAME = "name"
+
+
+def check_table(path: Path) -> dict[str, list[str]]:
+    """The columns of a table that a row can be written to; none if it does not exist yet.
+
+    Raises:
+        ScenarioError: it cannot be read, or does not name its devices.
+    """
+    if not path.exists():
+        return {}
+    columns = read_table(path)
+    names = columns.get(_NAME)
+    if names is None:
+        raise ScenarioError(
+            f"{path} has no column {_NAME!r}, so nobody knows whose row is whose; add one"
+        )
+    twice = next((name for k, name in enumerate(names) if name in names[:k]), None)
+    if twice is not None:
+        raise ScenarioError(f"{path} has two devices called {twice!r:.60}: rename one")
+    return columns
+
+
+def write_row(path: str | Path, row: Mapping[str, str]) -> bool:
+    """Add a device's row to a table, or put its figures into the row that it has.
+
+    Other rows and other columns stay as they are; the file is written whole or not at all.
+
+    Args:
+        path: of the table; made if it does not exist.
+        row: cells by column, with the device's ``name``.
+
+    Returns:
+        Whether the device had a row.
+
+    Raises:
+        ScenarioError: the table cannot be read or written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = Path(folder, "devices.csv")
+    ...     _ = table.write_text("name,energy_j\\nnorth,9\\nsouth,8\\n")
+    ...     write_row(table, {"name": "south", "step_s": "0.002"})
+    ...     print(table.read_text().strip())
+    True
+    name,energy_j,step_s
+    north,9,
+    south,8,0.002
+    """
+    path = Path(path)
+    columns = check_table(path)
+    names = columns.get(_NAME, [])
+    header = list(dict.fromkeys([*columns, *row]))
+    had = row[_NAME] in names
+    rows = [{column: cells[k] for column, cells in columns.items()} for k in range(len(names))]
+    if had:
+        rows[names.index(row[_NAME])].update(row)
+    else:
+        rows.append(dict(row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, header, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
+    return had

@@ -27,7 +27,7 @@ def bounds(
     json: JsonOption = False,
 ) -> None:
     """Train the logistic model and hold its gap to the optimum against the corrected Theorem 1."""
-    from joulemesh.theory.measured.gap import gap_under_bound
+    from joulemesh.theory.measured.estimate import gap_under_bound
 
     study = gap_under_bound(read_scenario(file, preset, changes, load))
     if json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +15,8 @@ from joulemesh.errors import ScenarioError
 from joulemesh.own_code import run_file
 from joulemesh.printable import say
 from joulemesh.scenario import PRESETS, Scenario, profile_notes
-from joulemesh.scenario.inputs import input_notes
-from joulemesh.scenario.typed import typed_value
+from joulemesh.scenario.given import input_notes
+from joulemesh.scenario.varied import typed_value
 from joulemesh.tables import is_number, read_table
 from joulemesh.units import is_quantity
 
@@ -30,6 +31,7 @@ __all__ = [
     "WidthOption",
     "WorldsOption",
     "field_and_value",
+    "pasted_text",
     "read_scenario",
     "write_text",
 ]
@@ -152,3 +154,30 @@ def write_text(path: Path, text: str, *, force: bool = False) -> None:
     if path.exists() and not force:
         raise ScenarioError(f"{path} exists; choose another name or add --force")
     files.write_text(path, text)
+
+
+def pasted_text(path: Path) -> str:
+    """The text of a file; of the standard input, as far as the line that ends a block, for ``-``.
+
+    Whoever pastes a block need not know how to end the input.
+
+    Raises:
+        ScenarioError: the file cannot be read.
+    """
+    from joulemesh.files.bounded import read_bounded
+    from joulemesh.files.limits import FLEET
+
+    if path != Path("-"):
+        try:
+            return read_bounded(path, FLEET.now).decode("utf-8", "replace")
+        except OSError as error:
+            raise ScenarioError(f"cannot read {path}: {error.strerror}; check the path") from None
+    lines, size = [], 0
+    for line in sys.stdin:
+        lines.append(line)
+        size += len(line)
+        if "-----END JOULEMESH" in line:
+            break
+        if size > FLEET.now:
+            raise ScenarioError(f"more than {FLEET} came without the end of a block; paste it only")
+    return "".join(lines)

@@ -140,7 +140,7 @@ def compare(
     if json:
         typer.echo(json_format.dumps(found.summary()))
     else:
-        from joulemesh.views.comparison.table import show_comparison
+        from joulemesh.views.tables import show_comparison
         from joulemesh.views.terminal import open_console
 
         show_comparison(found, open_console())
@@ -185,8 +185,7 @@ def _with_progress(
     **options: Any,
 ) -> Comparison:
     """Compare and keep, and say on standard error what is being done: a line for each method."""
-    from joulemesh.metrics.losses import reported
-    from joulemesh.metrics.metric import score_metric
+    from joulemesh.metrics import reported, score_metric
     from joulemesh.runs.compare import compare as study
     from joulemesh.views.progress import Display, Pace
 

@@ -34,17 +34,6 @@ __all__ = [
 Candidates = list[tuple[str, str]]
 
 _WIDEST = 70
-_TABLE = (".csv", ".tsv", ".txt")
-_FILES = {  # fields whose values are files, and how those end
-    "devices.table": _TABLE,
-    "devices.availability": _TABLE,
-    "devices.harvest_w": _TABLE,
-    "devices.positions": _TABLE,
-    "network.topology": _TABLE,
-    "network.gains": _TABLE,
-    "training.dataset": (".npz", ".csv", ".parquet"),
-    "training.data_dir": (),
-}
 
 
 def presets(incomplete: str) -> Candidates:
@@ -154,9 +143,14 @@ def equalities(incomplete: str) -> Candidates:
 
 def figures(incomplete: str) -> Candidates:
     """Parts of the paper that can be redone."""
-    from joulemesh.reproduce import FIGURES
+    from joulemesh.cli.reproduce import publication
+    from joulemesh.errors import ScenarioError
 
-    return _starting([(name, "") for name in (*FIGURES, "all")], incomplete)
+    try:
+        known = publication().FIGURES
+    except ScenarioError:  # the sources are not at hand
+        return []
+    return _starting([(name, "") for name in (*known, "all")], incomplete)
 
 
 def figure_formats(incomplete: str) -> Candidates:
@@ -245,9 +239,21 @@ def _values(name: str, typed: str, schema: dict[str, Any] | None) -> Candidates:
         words = [f"{default:g}" if isinstance(default, float) else str(default)]
     words += [text.replace(" ", "") for text in _examples(schema)]
     pairs = [(f"{name}={word}", schema["description"]) for word in dict.fromkeys(words)]
-    if name in _FILES:
-        pairs += [(f"{name}={path}", "file") for path in _paths(typed, _FILES[name])]
-    return pairs
+    return [*pairs, *((f"{name}={value}", "file") for value in _files(name, typed))]
+
+
+def _files(name: str, typed: str) -> Iterator[str]:
+    """Values of a field that name files."""
+    from joulemesh.scenario.sections import FILES
+
+    if name not in FILES:
+        return
+    file = FILES[name]
+    for head in file.heads:
+        if typed.startswith(head):
+            yield from (head + path for path in _paths(typed.removeprefix(head), file.ends))
+        elif head.startswith(typed):
+            yield head
 
 
 def _named(name: str) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def estimate(
 
     Prints a `[bounds]` section to paste into the scenario; `joulemesh plan` then shows the bounds.
     """
-    from joulemesh.theory.measured import constants as measured
+    from joulemesh.theory.measured import estimate as measured
 
     constants = measured.estimate(read_scenario(file, preset, changes, load))
     if json:

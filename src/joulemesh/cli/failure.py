@@ -1,7 +1,9 @@
-"""What a user reads when a command fails: one line, and the traceback if it is asked for."""
+"""What a user reads when a command fails: one line; the traceback or JSON if it is asked for."""
 
 from __future__ import annotations
 
+import json
+import sys
 import traceback
 
 from joulemesh.errors import JoulemeshError
@@ -24,7 +26,8 @@ def ask_for_tracebacks(wanted: bool) -> None:
 def tell(error: Exception) -> bool:
     """Print one line on standard error about an error that the user can correct, and its notes.
 
-    That is a refusal of Joulemesh, and anything that passed through the user's own code.
+    That is a refusal of Joulemesh, and anything that passed through the user's own code. Where the
+    command was to print its result as JSON, standard output gets the refusal as data.
 
     Returns:
         False for any other error, a defect of Joulemesh: nothing is printed.
@@ -35,6 +38,8 @@ def tell(error: Exception) -> bool:
     if _asked:
         traceback.print_exception(error)
     say(f"error: {line}", err=True)
+    if isinstance(error, JoulemeshError) and "--json" in sys.argv:
+        print(json.dumps({"error": error.data}))
     for note in getattr(error, "__notes__", ()):
         if isinstance(error, JoulemeshError) and "\n" not in note:  # JAX adds its own, of several
             say(f"note: {note}", err=True)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from joulemesh.methods import Method
-    from joulemesh.methods.parameters import Parameter
 
 __all__ = ["methods"]
 
@@ -55,29 +54,12 @@ def methods(
         _show(method, console, whole=name is not None)
 
 
-def _with(method: Method, name: str, parameter: Parameter) -> tuple[str, ...]:
-    """The libraries whose models every value of a parameter leaves to a method."""
-    from joulemesh.methods import libraries
-
-    found = libraries(method.name)
-    for value in parameter.words or filter(None, (parameter.example,)):
-        kept = libraries(f"{method.name}:{name}={value}")
-        found = tuple(one for one in found if one in kept) if kept else found
-    return found
-
-
 def _models(method: Method) -> str:
     """Whose models a method trains, in a line; empty if that is not known."""
     from joulemesh.methods import libraries
 
     found = libraries(method.name)
-    if not found:
-        return ""
-    if "torch" not in found:
-        return f"models: {_WORDS[found]} (its exchange is written for JAX)"
-    less = [name for name, one in method.listed if _with(method, name, one) == ("jax",)]
-    only = f"; with {' or '.join(less)}: {_WORDS[('jax',)]}" if less else ""
-    return f"models: {_WORDS[found]}{only}"
+    return f"models: {_WORDS[found]}" if found else ""
 
 
 def _record(method: Method) -> dict[str, Any]:
@@ -99,7 +81,6 @@ def _record(method: Method) -> dict[str, Any]:
                 "default": parameter.default,
                 "meaning": parameter.meaning,
                 "values": parameter.what,
-                "libraries": list(_with(method, name, parameter)),
             }
             for name, parameter in method.listed
         ],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json as json_format
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +22,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
+    from joulemesh.scenario import Scenario
     from joulemesh.views.publication.printing import Printing
 
 __all__ = ["plan"]
@@ -77,9 +79,7 @@ def plan(
     drawn = _figures(figure, formats, width)
     scenario = read_scenario(file, preset, changes, load)
     if against is not None:
-        from joulemesh.cli.against import show_difference
-
-        show_difference(scenario, against, as_json=json)
+        _show_difference(scenario, against, as_json=json)
         return
     made = make_plan(scenario)
     chart = None if timeline is None else made.gantt(iteration)
@@ -129,3 +129,33 @@ def _figures(
         )
     printing = Printing.asked(asked, width)
     return None if printing is None else (figure, printing)
+
+
+def _show_difference(scenario: Scenario, against: Path, *, as_json: bool) -> None:
+    from joulemesh.planning.static import plan as make_plan
+    from joulemesh.studio.document import document, plan_difference
+
+    before = read_scenario(against, None)
+    for one in (before, scenario):
+        make_plan(one)  # what cannot be planned is refused as everywhere
+    found = plan_difference(document(before), document(scenario))
+    if as_json:
+        typer.echo(json_format.dumps(found))
+        return
+    from joulemesh.views.terminal import Column, open_console, show_table
+
+    columns = [Column("", figures=False), Column(str(against)), Column("now"), Column("change")]
+    show_table(open_console(), columns, _rows(found))
+
+
+def _rows(found: dict[str, Any]) -> list[list[str]]:
+    """Fields, figures and what binds, one line each."""
+    rows = [[one["field"], one["before"], one["now"], ""] for one in found["fields"]]
+    for one in found["figures"]:
+        change = one["change"]
+        words = "" if change is None else "same" if change == 0 else f"{change:+g} %"
+        rows.append([one["name"], one["before"], one["now"], words])
+    for kind, (before, now) in found["bound"].items():
+        words = "same" if before == now else f"{now - before:+d}"
+        rows.append([f"devices bound by: {kind}", str(before), str(now), words])
+    return rows

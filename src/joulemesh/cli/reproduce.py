@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-import json as json_format
-from contextlib import contextmanager
+import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
+import joulemesh
 from joulemesh.cli import completion
 from joulemesh.cli.common import FormatOption, JsonOption, WidthOption
 from joulemesh.errors import ScenarioError
-from joulemesh.printable import say
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+__all__ = ["publication", "reproduce"]
 
-    from joulemesh.reproduce.folder import OnStep
-    from joulemesh.reproduce.runner import Step
-    from joulemesh.views.progress import Display
-    from joulemesh.views.publication.printing import Printing
+_PAPER = Path("publications", "yan-li-2024")
+_PACKAGE = "yan_li_2024"
 
-__all__ = ["reproduce"]
+
+def publication() -> Any:
+    """The package that redoes the paper, of the checkout that this is or that one stands in.
+
+    Raises:
+        ScenarioError: neither holds it.
+    """
+    for root in (Path(joulemesh.__file__).parents[2], Path.cwd()):
+        if (root / _PAPER / _PACKAGE).is_dir():
+            if str(root / _PAPER) not in sys.path:
+                sys.path.insert(0, str(root / _PAPER))
+            return import_module(_PACKAGE)
+    raise ScenarioError(
+        f"{_PAPER.as_posix()} comes with the sources, not with the installed package: unpack the "
+        f"source distribution (pip download --no-deps --no-binary joulemesh joulemesh) and call "
+        f"joulemesh reproduce in its folder"
+    )
 
 
 def reproduce(
@@ -70,109 +83,18 @@ def reproduce(
     `--format` and `--width` draw the figures for a paper too, in the folder `paper` of the results;
     with `--redraw` from the numbers of an earlier run.
     """
-    from joulemesh.reproduce import FIGURES
-    from joulemesh.reproduce.folder import redraw_folder
-    from joulemesh.reproduce.folder import reproduce as redo
     from joulemesh.views.publication.printing import Printing
 
     printing = Printing.asked(formats, width)
-    if figure != "all" and figure not in FIGURES:
-        raise ScenarioError(f"{figure!r} is not redone here: use {', '.join(FIGURES)} or all")
-    if redraw:
-        _redraw(out, printing, quick=quick, json=json)
-        return
-    if not quick and not json:
-        say("the full size is meant for a GPU; --quick takes minutes on a CPU", err=True)
-    try:
-        with _progress(quiet=json) as show:
-            made = redo(
-                FIGURES if figure == "all" else (figure,),
-                quick=quick,
-                seeds=seeds,
-                out=out,
-                data_dir=data_dir,
-                cache=cache,
-                command=_command(figure, quick, seeds),
-                on_step=show,
-            )
-    except KeyboardInterrupt:
-        say("stopped; the same command goes on with what is missing", err=True)
-        raise typer.Exit(130) from None
-    if printing is not None:
-        redraw_folder(made.folder, printing)
-    if json:
-        typer.echo(json_format.dumps(made.summary()))
-    else:
-        from joulemesh.reproduce.verdicts import show_claims
-        from joulemesh.views.terminal import open_console
-
-        mine = [row for row in made.claims if row["figure"] in made.outcomes]
-        show_claims(mine, open_console())
-        say(f"results are in {made.folder}; begin with {made.folder / 'README.md'}")
-    for name, why in made.failures.items():
-        say(f"error: {name} was not redone: {why}", err=True)
-    if made.failures:
-        raise typer.Exit(2)
-
-
-def _redraw(out: Path | None, printing: Printing | None, *, quick: bool, json: bool) -> None:
-    from joulemesh.reproduce.folder import redraw_folder
-
-    place = out or Path("reproduction-quick" if quick else "reproduction")
-    made = redraw_folder(place, printing)
-    if json:
-        typer.echo(json_format.dumps(made.summary()))
-    else:
-        say(f"figures and {made.folder / 'README.md'} are drawn and written again")
-
-
-def _command(figure: str, quick: bool, seeds: int | None) -> str:
-    """The command, without what belongs to the machine."""
-    words = ["joulemesh reproduce", figure]
-    words += ["--quick"] if quick else []
-    words += [f"--seeds {seeds}"] if seeds is not None else []
-    return " ".join(words)
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[OnStep]:
-    """Say on standard error what is being done: figure, curve, iteration, accuracy, joules."""
-    from joulemesh.views.progress import Display, Pace, facts
-
-    pace = Pace()
-    begun: list[str] = []
-    with Display(quiet=quiet) as display:
-
-        def show(name: str, step: Step | None) -> None:
-            if name not in begun:
-                _tick(begun, display)
-                begun.append(name)
-            if step is None:
-                display.step(name, 0.0, ["loading data and planning"], name=name)
-                return
-            known = ["compiling"]
-            if step.completed:
-                known = facts(
-                    step.completed,
-                    step.iterations,
-                    accuracy=step.accuracy,
-                    energy_j=step.energy_j,
-                    seconds_left=pace.left_s(
-                        f"{name} {step.label}", step.completed, step.iterations
-                    ),
-                )
-            display.step(
-                f"{name} {step.position + 1}/{step.curves} {step.label}",
-                (step.position + step.completed / max(step.iterations, 1)) / step.curves,
-                known,
-                name=name,
-            )
-
-        yield show
-        _tick(begun, display)
-
-
-def _tick(begun: list[str], display: Display) -> None:
-    """Show the figure before as done, with its claims and pictures."""
-    if begun:
-        display.step(begun[-1], 1.0, ["done"], name=begun[-1])
+    publication()
+    import_module(f"{_PACKAGE}.command").command(
+        figure,
+        quick=quick,
+        seeds=seeds,
+        out=out,
+        data_dir=data_dir,
+        cache=cache,
+        redraw=redraw,
+        printing=printing,
+        json=json,
+    )

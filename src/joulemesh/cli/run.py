@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json as json_format
 import os
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from joulemesh.cli import completion
-from joulemesh.cli.carry_out import Order, carry_out
 from joulemesh.cli.common import (
     FileArgument,
     FormatOption,
@@ -25,14 +29,122 @@ from joulemesh.cli.common import (
 )
 from joulemesh.cli.failure import tell
 from joulemesh.errors import ScenarioError
+from joulemesh.printable import say
+from joulemesh.runs.request import Progress, RunRequest
 
 if TYPE_CHECKING:
+    from joulemesh.results.result import Result
+    from joulemesh.results.result_worlds import WorldsResult
+    from joulemesh.runs.folder import RunFolder
+    from joulemesh.runs.tracking import Tracker
+    from joulemesh.scenario import Scenario
     from joulemesh.training.jax.distributed.supervise import Group
+    from joulemesh.views.progress import Display
     from joulemesh.views.publication.printing import Printing
 
 __all__ = ["run"]
 
 _SEVERAL = "Several processes"
+
+
+Told = Callable[[Callable[[], str]], str]
+
+
+@dataclass(frozen=True)
+class _Command:
+    """`joulemesh run` with its options read.
+
+    Attributes:
+        given: fields of the request by name, None where an option is not given.
+        named: the scenario that is named.
+        anew: is one named, so that a resumed run's own is not taken?
+        loads: options that load the user's files, for a command to be shown.
+        track: what else logs the curves.
+        json: print the result as JSON, and nothing else.
+        printing: of the figures for a paper, if they are asked for.
+    """
+
+    given: dict[str, Any]
+    named: Callable[[], Scenario]
+    anew: bool
+    loads: str
+    track: tuple[str, ...]
+    json: bool
+    printing: Printing | None
+
+    def carry_out(self, *, leads: bool = True, told: Told = lambda action: action()) -> None:
+        """Run, or go on with a run.
+
+        Args:
+            leads: whether this process writes; of several, one does.
+            told: does something on the process that writes, and tells all what came of it.
+        """
+        from joulemesh.results.result_worlds import WorldsResult
+        from joulemesh.runs.folder import RunFolder
+        from joulemesh.runs.run import left_in
+        from joulemesh.runs.worlds import WorldsFolder, over_worlds
+
+        out: Path = self.given["out"]
+        text = told(lambda: left_in(out)) if self.given["resume"] else ""
+        left = RunRequest.from_text(text) if text else None
+        scenario = self.named() if left is None or self.anew else left.scenario
+        request = RunRequest.of(**self.given | {"scenario": scenario}).resumed(left)
+        if request.worlds == 1 and (left is None or left.worlds is None):
+            request = request.having(worlds=None)
+        folder = RunFolder(out)
+        single = request.resume and request.worlds is None
+        if single and told(lambda: "yes" if folder.finished else ""):
+            self._finished(folder, request, leads, told)
+            return
+
+        def one_of_several(k: int, own: RunRequest) -> Result:
+            assert own.out is not None
+            if leads and not self.json:
+                words = f"world {k + 1} of {request.worlds} (seed {own.scenario.seed})"
+                say(words, err=True)
+            return self._train(own, leads, own.out.name)
+
+        result: Result | WorldsResult
+        try:
+            if request.worlds is None:
+                result = self._train(request, leads)
+            else:
+                result = over_worlds(request, one_of_several)
+        except KeyboardInterrupt:
+            if leads and not (RunFolder(out).started or WorldsFolder(out).started):  # looked anew
+                raise
+            if leads:
+                again = f"`joulemesh run {self.loads}--out {out} --resume`"
+                say(f"stopped; {again} goes on from here", err=True)
+            raise typer.Exit(130) from None
+        if leads:
+            _draw(out, self.printing)
+            _show(result, out, json=self.json)
+        if isinstance(result, WorldsResult) and not result.results:
+            if leads:
+                say("error: none of the worlds could run; the reasons are above", err=True)
+            raise typer.Exit(2)
+
+    def _finished(self, folder: RunFolder, request: RunRequest, leads: bool, told: Told) -> None:
+        """Say that there is nothing to do, unless something else is asked for."""
+        told(lambda: folder.require_same(request))
+        if leads:
+            say(f"the run in {folder.path} is finished; nothing to do", err=self.json)
+            if self.json:
+                typer.echo(json_format.dumps(folder.result()))
+
+    def _train(self, request: RunRequest, leads: bool, world: str = "") -> Result:
+        """Carry out one request, with its progress shown and its curves logged."""
+        from joulemesh.runs.run import carry_out
+        from joulemesh.views.progress import Display
+
+        assert request.out is not None
+        quiet = self.json or not leads
+        with (
+            _tracker(self.track if leads else (), request, world) as log,
+            Display(quiet=quiet) as display,
+        ):
+            return carry_out(_shown(request.having(on_metrics=log), display))
 
 
 def run(
@@ -152,34 +264,100 @@ def run(
     the devices; all get the same scenario, process 0 writes, and a run may be resumed on another
     number of them.
     """
-    from joulemesh.results.target import check_target
-    from joulemesh.training.jax.distributed.supervise import Group
-
+    given = {name: value for name, value in locals().items() if name in RunRequest.model_fields}
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out DIR")
+    from joulemesh.results.target import check_target
+    from joulemesh.runs.folder import free_folder
+    from joulemesh.training.jax.distributed.supervise import Group
+
     check_target(target)
     load_files(load)
-    order = Order(
-        file=file,
-        preset=preset,
-        changes=changes,
-        load=load,
-        out=out,
-        seeds=seeds,
-        worlds=worlds,
-        method=method,
-        equal=equal,
-        resume=resume,
-        deterministic=deterministic,
+    if out is None:
+        name = file.stem if file is not None else preset or "default"
+        given["out"] = free_folder(Path("runs"), name)
+    command = _Command(
+        given,
+        partial(read_scenario, file, preset, changes),
+        anew=file is not None or bool(changes),
+        loads="".join(f"--load {path} " for path in load or []),
         track=(*([f"tensorboard:{tensorboard}"] if tensorboard else []), *(track or [])),
-        target=target,
         json=json,
         printing=_figures(formats, width, worlds),
     )
     group = Group.asked(hosts, coordinator, processes, process_id, join_timeout)
     if group is not None:
-        _together(group, order)
-    carry_out(order)
+        _together(group, command, out)
+    command.carry_out()
+
+
+def _show(result: Result | WorldsResult, out: Path, *, json: bool) -> None:
+    """Print the outcome, and where it is kept."""
+    from joulemesh.results.result_worlds import WorldsResult
+    from joulemesh.views.run.console import show_result, show_worlds
+    from joulemesh.views.terminal import open_console
+
+    if json:
+        typer.echo(json_format.dumps(result.summary()))
+    elif isinstance(result, WorldsResult):
+        show_worlds(result, open_console())
+        say(f"kept in {out}; the table is {out / 'summary.csv'}")
+    else:
+        show_result(result, open_console())
+        say(f"kept in {out}; the report is {out / 'report.html'}")
+
+
+def _draw(out: Path, printing: Printing | None) -> None:
+    """Draw the run for a paper, if that is asked for."""
+    if printing is None:
+        return
+    from joulemesh.runs.paper import write_run_paper
+
+    write_run_paper(out, printing)
+
+
+def _tracker(
+    asked: tuple[str, ...], request: RunRequest, world: str
+) -> AbstractContextManager[Tracker | None]:
+    """Whatever else logs the curves of the run in a folder."""
+    if not asked:
+        return nullcontext()
+    from joulemesh.runs.tracking import Tracked, open_trackers
+
+    seeds = request.seeds
+    count = seeds if isinstance(seeds, int) else len(seeds)
+    assert request.out is not None
+    tracked = Tracked(request.out, request.scenario, count, world)
+    return open_trackers(asked, tracked) or nullcontext()
+
+
+def _shown(request: RunRequest, display: Display) -> RunRequest:
+    """The request, which says on standard error what is being done, and how far it has come."""
+    from joulemesh.views.progress import facts
+
+    latest: list[tuple[float, list[str]]] = []
+
+    def show(step: Progress) -> None:
+        known = facts(
+            step.completed,
+            step.iterations,
+            accuracy=step.accuracy,
+            score=step.score,
+            energy_j=step.energy_j,
+            seconds_left=step.seconds_left,
+        )
+        latest[:] = [(step.completed / step.iterations, known)]
+        display.step("training", *latest[0])
+
+    def tell_stage(stage: str) -> None:
+        if stage.startswith("note: "):
+            display.stage(stage)
+        elif latest and stage != "writing":
+            display.step(stage, *latest[0])
+        else:
+            display.stage(f"writing {request.out}" if stage == "writing" else stage)
+
+    return request.having(on_progress=show, on_stage=tell_stage)
 
 
 def _figures(formats: str | None, width: str | None, worlds: int | None) -> Printing | None:
@@ -195,17 +373,17 @@ def _figures(formats: str | None, width: str | None, worlds: int | None) -> Prin
     return asked
 
 
-def _together(group: Group, order: Order) -> NoReturn:
+def _together(group: Group, command: _Command, out: Path | None) -> NoReturn:
     """Be one of several processes; a child does the work, so that every end has clear words."""
     from joulemesh.training.jax.distributed.supervise import supervise
 
-    if not order.resume:
-        read_scenario(order.file, order.preset, order.changes)  # a bad one need not meet the others
-    own = "".join(f"--load {path} " for path in order.load or [])
-    folder = f"--out {order.out} " if order.out is not None else ""
-    resume = f"`joulemesh run {own}{folder}--resume` goes on from the last checkpoint"
+    if not command.given["resume"]:
+        command.named()  # a bad one need not meet the others
+    folder = f"--out {out} " if out is not None else ""
+    resume = f"`joulemesh run {command.loads}{folder}--resume` goes on from the last checkpoint"
     child = supervise(group, resume)
-    from joulemesh.training.jax.distributed import hosts, join
+    from joulemesh.training import hosts
+    from joulemesh.training.jax.distributed import join
 
     def lost(words: str) -> None:
         child.leave(2, words)
@@ -217,7 +395,7 @@ def _together(group: Group, order: Order) -> NoReturn:
             where = (group.coordinator, group.processes, group.process_id)
             join.start(*where, timeout_s=group.timeout_s, on_lost=lost)
             child.joined()
-            carry_out(order, leads=hosts.leads(), told=hosts.on_leader)
+            command.carry_out(leads=hosts.leads(), told=hosts.on_leader)
     except hosts.HostLostError as error:
         code, words = 1, f"{error}; {resume}"
     except typer.Exit as end:

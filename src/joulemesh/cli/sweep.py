@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from joulemesh.results.sweep import Sweep
     from joulemesh.scenario import Scenario
     from joulemesh.scenario.varied import Combination
-    from joulemesh.studies.outlook import Asked, Outlook
-    from joulemesh.studies.sweep import Progress
+    from joulemesh.studies.sweep import Asked, Outlook, Progress
 
 __all__ = ["sweep"]
 
@@ -134,7 +133,7 @@ def sweep(
     if json:
         typer.echo(json_format.dumps(found.summary()))
     else:
-        from joulemesh.views.sweep.table import show_sweep
+        from joulemesh.views.tables import show_sweep
         from joulemesh.views.terminal import open_console
 
         show_sweep(found, open_console())
@@ -239,8 +238,7 @@ def _look_ahead(
 ) -> None:
     """Say what a sweep will take."""
     begun = time.perf_counter()  # before JAX is loaded, as the sweep will
-    from joulemesh.studies.outlook import ask, outlooks
-    from joulemesh.studies.pace import seconds_left, timed
+    from joulemesh.studies.sweep import ask, outlooks, seconds_left, timed
     from joulemesh.views.progress import Display
 
     with Display(quiet=json) as display:
@@ -259,7 +257,7 @@ def _look_ahead(
         typer.echo(json_format.dumps(_outlook_record(asked, ahead, left_s)))
         return
     from joulemesh.units import duration
-    from joulemesh.views.sweep.table import show_outlook
+    from joulemesh.views.tables import show_outlook
     from joulemesh.views.terminal import open_console
 
     show_outlook(asked.varied, [(one.combination.at, _takes(one)) for one in ahead], open_console())
@@ -275,7 +273,7 @@ def _look_ahead(
 
 def _infeasible(asked: Asked, ahead: Sequence[Outlook], most: int = _MOST_REASONS) -> Iterator[str]:
     """Which methods cannot run in which combinations, and why."""
-    from joulemesh.views.sweep.marginal import words_of
+    from joulemesh.views.tables import words_of
 
     for method in asked.methods:
         found = [one for one in ahead if method in one.infeasible and not one.refused]

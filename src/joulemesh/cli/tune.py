@@ -124,8 +124,8 @@ def tune(
     if json:
         typer.echo(json_format.dumps(found.summary()))
         return
+    from joulemesh.views.tables import show_tuning
     from joulemesh.views.terminal import open_console
-    from joulemesh.views.tuning.table import show_tuning
 
     show_tuning(found, open_console())
     if out is not None:

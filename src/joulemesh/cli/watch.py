@@ -52,7 +52,7 @@ def watch(
     if json:
         _print(fleet, curve, notes)
         return
-    from joulemesh.watch.page import watch_fleet
+    from joulemesh.studio.watch_page import watch_fleet
 
     def ready(address: str) -> None:
         say(f"fleet at {address}")
@@ -82,8 +82,7 @@ def _print(fleet: Path, curve: Curve | None, notes: list[str]) -> None:
     from json import dumps
 
     from joulemesh.deploy.fleet.fleet import Fleet
-    from joulemesh.watch.document import Document
-    from joulemesh.watch.sources import FleetSource
+    from joulemesh.studio.watching import Document, FleetSource
 
     document = Document(Fleet.load(fleet), curve, notes)
     with FleetSource(fleet) as source:

@@ -10,8 +10,8 @@ from typing import Literal
 
 from joulemesh.bibliography import CIFAR_10, DIABETES, DIGITS, FASHION_MNIST, MNIST
 from joulemesh.citation import Citation
+from joulemesh.data.dataset import check_loss
 from joulemesh.data.reading import FOLDER, HUB, Reading, check_only_tables, is_own
-from joulemesh.data.targets import check_loss
 from joulemesh.errors import ScenarioError
 
 

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-__all__ = ["BINS", "Dataset", "Holders"]
+__all__ = [
+    "BINS",
+    "Codes",
+    "Dataset",
+    "Holders",
+    "Kind",
+    "Moments",
+    "canonical",
+    "check_classes",
+    "check_kind",
+    "check_loss",
+    "classes_in",
+    "dataset_words",
+    "feature_notes",
+    "has_fractions",
+    "in_order",
+    "in_portions",
+    "moments",
+    "number_classes",
+    "numbers_of",
+    "standardised",
+    "targets_of",
+    "text_labels",
+    "tokens_of",
+]
 
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path, PurePath
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import ScenarioError
+from joulemesh.registries import LOSSES
 
 BINS = 10  # quantiles of a number that partitions take for classes
 
@@ -225,3 +253,462 @@ def _check_labels(name: str, array: str, y: NDArray[Any], classes: int) -> None:
             f"{name}: {array}[{', '.join(map(str, first))}] = {y[first]} is outside the classes "
             f"0..{classes - 1}: correct the label"
         )
+
+
+Kind: TypeAlias = Literal["classes", "numbers", "tokens", "any"]
+
+_WORDS = {
+    "classes": "classes",
+    "numbers": "numbers to be predicted",
+    "tokens": "sequences of tokens",
+}
+_MOST_TOKENS = 2**24
+_FAR = 30.0  # deviations between the mean of targets and 0 that cost float32 its digits
+
+
+def targets_of(y: NDArray[Any], wanted: Kind) -> Literal["classes", "numbers", "tokens"]:
+    """What targets are: as wanted, or as their type says.
+
+    >>> targets_of(np.zeros(3), "any"), targets_of(np.zeros((3, 5), int), "any")
+    ('numbers', 'tokens')
+    """
+    if wanted != "any":
+        return wanted
+    if y.dtype.kind == "f":
+        return "numbers"
+    return "tokens" if y.ndim == 2 and y.dtype.kind in "iu" else "classes"
+
+
+def _loss_for(targets: str) -> str:
+    """The first loss that takes such targets, to be named in a refusal."""
+    return next(name for name in LOSSES.built_in if LOSSES[name].targets == targets)
+
+
+def check_kind(path: str | Path, y: NDArray[Any], wanted: str) -> None:
+    """Refuse labels that can only be targets of another kind, with the loss that takes them."""
+    found = targets_of(y, "any")
+    if wanted == "classes" and found != "classes":
+        shown = f"{y.dtype} of shape {y.shape}"
+        raise ScenarioError(
+            f"{path}: y_train or y_test is {shown}, which are no classes: for {_WORDS[found]} set "
+            f'training.loss = "{_loss_for(found)}", or use whole numbers or texts of shape '
+            "[samples]"
+        )
+
+
+def check_loss(name: str, found: str, loss: str, wanted: Kind) -> None:
+    """Refuse a loss that is for other targets than the data hold.
+
+    Args:
+        name: of the data.
+        found: what they hold.
+        loss: its name.
+        wanted: what it takes.
+
+    >>> check_loss("diabetes", "numbers", "cross-entropy", "classes")
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: training.loss = 'cross-entropy' is for classes, and diabetes ...
+    """
+    if wanted not in ("any", found):
+        raise ScenarioError(
+            f"training.loss = {loss!r} is for {wanted}, and {name} holds {_WORDS[found]}: set "
+            f'training.loss = "{_loss_for(found)}", or name other data',
+            field="training.loss",
+        )
+
+
+def numbers_of(
+    name: str, y_train: ArrayLike, y_test: ArrayLike, *, normalize: bool
+) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[str, ...]]:
+    """Numbers to be predicted, float32 [n, k], and what a user should know about them.
+
+    Args:
+        name: of the data.
+        y_train: [n] or [n, k].
+        y_test: as ``y_train``.
+        normalize: whether to standardise them by the training targets' mean and deviation.
+
+    >>> numbers_of("toy", [1, 3], [2], normalize=True)[:2]
+    (array([[-1.],
+           [ 1.]], dtype=float32), array([[0.]], dtype=float32))
+    """
+    both = [_rows(name, f"y_{part}", np.asarray(y)) for part, y in
+            (("train", y_train), ("test", y_test))]  # fmt: skip
+    if both[0].shape[1:] != both[1].shape[1:]:
+        raise ScenarioError(
+            f"{name}: y_train has {both[0].shape[1]} numbers of each sample and y_test "
+            f"{both[1].shape[1]}: make them equal"
+        )
+    mean, std = both[0].mean(axis=0), both[0].std(axis=0)
+    notes: tuple[str, ...] = ()
+    if normalize:
+        both = [(y - mean) / np.where(std > 0, std, 1) for y in both]
+        shown = ", ".join(f"{one:.4g}" for one in std[:4])
+        notes = (
+            f"targets are standardised: an error of 1 is one standard deviation of the training "
+            f"targets, {shown}{' and so on' if len(std) > 4 else ''} in their own units",
+        )
+    elif bool((np.abs(mean) > _FAR * std).any() or (std > _FAR).any()):
+        worst = int(np.abs(mean / np.where(std > 0, std, 1)).argmax())
+        notes = (
+            f"targets are not scaled (mean {mean[worst]:.4g}, deviation {std[worst]:.4g}), and "
+            "little is learned at usual learning rates: set training.normalize = true",
+        )
+    with np.errstate(over="ignore"):  # an overflow becomes infinity, which Dataset refuses
+        train, test = (y.astype(np.float32) for y in both)
+    return train, test, notes
+
+
+def _rows(name: str, array: str, y: NDArray[Any]) -> NDArray[np.float64]:
+    if y.dtype.kind not in "biuf" or y.ndim not in (1, 2) or not y.size:
+        raise ScenarioError(
+            f"{name}: {array} is {y.dtype} of shape {y.shape}: use numbers of shape [samples] or "
+            "[samples, k]"
+        )
+    return y.reshape(len(y), -1).astype(np.float64)
+
+
+def tokens_of(
+    arrays: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], name: str, holders: Holders | None
+) -> Dataset:
+    """Sequences of tokens as a Dataset.
+
+    Args:
+        arrays: x_train, y_train, x_test, y_test: whole numbers of shape [samples, positions].
+        name: of the data.
+        holders: who holds which training sample, where that is known.
+
+    >>> tokens_of(([[0, 1]], [[1, -1]], [[1, 0]], [[0, 2]]), "toy", None).outputs
+    (2, 3)
+    """
+    names = ("x_train", "y_train", "x_test", "y_test")
+    whole = [np.asarray(given) for given in arrays]
+    for array, given in zip(names, whole, strict=True):
+        if given.dtype.kind not in "iu" or given.ndim != 2 or not given.size:
+            raise ScenarioError(
+                f"{name}: {array} is {given.dtype} of shape {given.shape}: use whole numbers of "
+                "shape [samples, positions]"
+            )
+        if int(given.max()) >= _MOST_TOKENS:
+            raise ScenarioError(
+                f"{name}: {array} holds the token {int(given.max())}: number tokens from 0, at "
+                f"most {_MOST_TOKENS}"
+            )
+    x_train, y_train, x_test, y_test = (given.astype(np.int32) for given in whole)
+    tokens = 1 + max(int(given.max()) for given in (x_train, y_train, x_test, y_test))
+    return Dataset(
+        name, x_train, y_train, x_test, y_test, max(tokens, 2), holders=holders
+    )  # fmt: skip
+
+
+_MANY_CLASSES = 1000  # more pass only with two samples of each, otherwise they are not classes
+_LONGEST_NAME = 200
+_TEXT_BYTES = 200  # that a text takes beside its characters, with its number and its place
+
+Ints = NDArray[np.int32]
+
+
+class Codes:
+    """Distinct texts of a column, numbered in the order of appearance.
+
+    >>> codes = Codes()
+    >>> codes.add(["b", "a", "b"], lambda row: row + 2).tolist(), codes.values, codes.lines
+    ([0, 1, 0], ['b', 'a'], [2, 3])
+    """
+
+    def __init__(self) -> None:
+        self._index: dict[str, int] = {}
+        self.nbytes = 0
+        """About what the distinct texts take in memory."""
+        self.lines: list[int] = []
+
+    @property
+    def values(self) -> list[str]:
+        """The distinct texts."""
+        return list(self._index)
+
+    def add(self, texts: Sequence[str], line_of: Callable[[int], int]) -> Ints:
+        """Number some more.
+
+        Args:
+            texts: the column's next cells.
+            line_of: the line of the k-th of them, kept for those that are new.
+        """
+        index, known = self._index, len(self._index)
+        codes = np.fromiter((index.setdefault(t, len(index)) for t in texts), np.int32, len(texts))
+        if len(index) > known:
+            new = np.flatnonzero(codes >= known)
+            rows = new[np.unique(codes[new], return_index=True)[1]]
+            self.lines += [line_of(int(row)) for row in rows]
+            self.nbytes += sum(len(texts[row]) + _TEXT_BYTES for row in rows.tolist())
+        return codes
+
+
+def canonical(values: Sequence[str]) -> list[str]:
+    """Labels or names without spaces around them; whole numbers, if all are, without a point.
+
+    >>> canonical([" cat", "dog  two"]), canonical(["1.0", "02"]), canonical(["1.0", "x"])
+    (['cat', 'dog two'], ['1', '2'], ['1.0', 'x'])
+    """
+    clean = [" ".join(value.split()) for value in values]
+    numbers = [_number(value) for value in clean]
+    whole = [str(int(n)) for n in numbers if n is not None and n.is_integer()]
+    return whole if len(whole) == len(clean) else clean
+
+
+def in_order(values: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
+    """Number names in the order in which they first appear.
+
+    >>> in_order(["b", "a ", "a"])
+    (array([0, 1, 1], dtype=int32), ('b', 'a'))
+    """
+    names = canonical(values)
+    index_of = {name: k for k, name in enumerate(dict.fromkeys(names))}
+    return np.array([index_of[name] for name in names], np.int32), tuple(index_of)
+
+
+def number_classes(values: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
+    """Number labels in sorted order: whole numbers by size, texts by their characters.
+
+    Args:
+        values: distinct labels, in any order; spaces around them do not count.
+
+    Returns:
+        The class of each, and the classes' names; no names where labels are 0..K-1 already.
+
+    Raises:
+        ScenarioError: numbers with fractions, or a text too long for a name.
+
+    >>> number_classes(["dog", "cat"])
+    (array([1, 0], dtype=int32), ('cat', 'dog'))
+    >>> number_classes(["1", "0", "2.0"])
+    (array([1, 0, 2], dtype=int32), ())
+    >>> number_classes(["1", "-1"])[1]
+    ('-1', '1')
+    """
+    names = canonical(values)
+    longest = max(names, key=len, default="")
+    if len(longest) > _LONGEST_NAME:
+        raise ScenarioError(
+            f"a label of {len(longest):,} characters ({longest[:20]!r}...) names no class: "
+            "take another column for the labels"
+        )
+    numbers = [number for number in map(_number, names) if number is not None]
+    fraction = next((number for number in numbers if not number.is_integer()), None)
+    if len(numbers) == len(names) and fraction is not None:
+        raise ScenarioError(
+            f"labels are numbers with fractions ({fraction:g} and others, {len(names):,} different "
+            "ones): classes must be whole numbers or text; to predict numbers, set "
+            'training.loss = "mse"'
+        )
+    order = sorted(set(names), key=int if len(numbers) == len(names) else None)
+    index_of = {name: k for k, name in enumerate(order)}
+    plain = order == [str(k) for k in range(len(order))]
+    classes = np.array([index_of[name] for name in names], np.int32)
+    return classes, () if plain else tuple(order)
+
+
+def has_fractions(values: Sequence[str]) -> bool:
+    """Are labels numbers, and not all of them whole?
+
+    >>> has_fractions(["1", "2.5"]), has_fractions(["1.0", "2"]), has_fractions(["a", "2.5"])
+    (True, False, False)
+    """
+    numbers = [_number(value) for value in canonical(values)]
+    known = [number for number in numbers if number is not None]
+    return len(known) == len(numbers) and not all(number.is_integer() for number in known)
+
+
+def _number(text: str) -> float | None:
+    """The finite number that a text writes."""
+    if "_" in text or not text.isascii():
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def check_classes(where: str, classes: int, samples: int) -> None:
+    """Refuse labels that can hardly be classes, such as a column that numbers the rows."""
+    if classes > max(_MANY_CLASSES, samples // 2):
+        raise ScenarioError(
+            f"{where}: {classes:,} different labels among {samples:,} samples are too many to be "
+            "classes: take another column for the labels"
+        )
+
+
+def text_labels(y_train: NDArray[Any], y_test: NDArray[Any]) -> tuple[Ints, Ints, tuple[str, ...]]:
+    """Arrays of texts as classes: training labels, test labels, names.
+
+    >>> text_labels(np.array(["b", "a"]), np.array(["b"]))
+    (array([1, 0], dtype=int32), array([1], dtype=int32), ('a', 'b'))
+    """
+    known, codes = np.unique(y_train.astype(str), return_inverse=True)
+    seen, test_codes = np.unique(y_test.astype(str), return_inverse=True)
+    classes, names = number_classes(known.tolist())
+    test = classes_in(canonical(seen.tolist()), canonical(known.tolist()), classes)
+    if (test < 0).any():
+        first = int((test[test_codes] < 0).argmax())
+        raise ScenarioError(
+            f"y_test[{first}] = {str(y_test[first])!r:.60} is not a label of the training samples: "
+            "correct it, or move some of its samples to them"
+        )
+    return classes[codes], test[test_codes], names
+
+
+def classes_in(values: Sequence[str], known: Sequence[str], classes: Ints) -> Ints:
+    """The classes of values, given those of the known ones; -1 for a stranger.
+
+    >>> classes_in(["b", "c"], ["a", "b"], np.array([0, 1], np.int32))
+    array([ 1, -1], dtype=int32)
+    """
+    of = dict(zip(known, classes.tolist(), strict=True))
+    return np.array([of.get(value, -1) for value in values], np.int32)
+
+
+Floats = NDArray[np.float64]
+
+_LARGE = 10.0  # root mean square from which gradients at usual learning rates overshoot
+_SMALL = 0.01  # greatest magnitude below which they hardly move
+_AT_ONCE = 1 << 20  # values looked at together
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Figures of each feature over the training samples; float64 [features] each."""
+
+    mean: Floats
+    std: Floats
+    low: Floats
+    high: Floats
+
+    @property
+    def divisor(self) -> Floats:
+        """The standard deviation; 1 for a constant feature, which becomes 0."""
+        return np.where(self.std > 0, self.std, 1.0)
+
+    def standardise(self, rows: NDArray[Any]) -> Floats:
+        """Rows less the mean, divided by the deviation, within what float32 holds.
+
+        A test value may lie any number of deviations from a feature that hardly varies.
+
+        >>> moments([np.array([[0.0], [1e-110]])]).standardise(np.array([[1.0]])).tolist()
+        [[3.4028234663852886e+38]]
+        """
+        with np.errstate(over="ignore"):
+            scaled = (rows - self.mean) / self.divisor
+        return np.clip(scaled, -_LARGEST, _LARGEST)
+
+
+def moments(portions: Iterable[NDArray[Any]]) -> Moments:
+    """Mean, deviation and range of columns that come in portions of rows.
+
+    Portions are merged pairwise (Chan, Golub, LeVeque 1979): no cancellation, and one pass.
+
+    >>> found = moments([np.array([[1.0, 5.0], [3.0, 5.0]])])
+    >>> found.mean.tolist(), found.std.tolist(), found.divisor.tolist()
+    ([2.0, 5.0], [1.0, 0.0], [1.0, 1.0])
+    """
+    count, mean, square = 0, np.zeros(0), np.zeros(0)
+    low, high = np.zeros(0), np.zeros(0)
+    for portion in portions:
+        rows = np.asarray(portion, np.float64)
+        own, own_mean = len(rows), rows.mean(axis=0)
+        own_square = ((rows - own_mean) ** 2).sum(axis=0)
+        if count == 0:
+            mean, square = own_mean, own_square
+            low, high = rows.min(axis=0), rows.max(axis=0)
+        else:
+            apart = own_mean - mean
+            square = square + own_square + apart**2 * (count * own / (count + own))
+            mean = mean + apart * (own / (count + own))
+            low, high = np.minimum(low, rows.min(axis=0)), np.maximum(high, rows.max(axis=0))
+        count += own
+    # Rounding leaves a constant column a deviation of 1e-17 of it; its range says it is one.
+    std = np.where(high > low, np.sqrt(square / max(count, 1)), 0.0)
+    return Moments(mean, std, low, high)
+
+
+def in_portions(x: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Samples as rows of features, some at a time.
+
+    Images keep their channels apart, tables their columns; of other shapes all values are one
+    feature.
+    """
+    features = x.shape[-1] if x.ndim in (2, 4) else 1
+    rows = max(1, _AT_ONCE // max(1, x[0].size))
+    for start in range(0, len(x), rows):
+        yield x[start : start + rows].reshape(-1, features)
+
+
+def standardised(x: NDArray[Any], found: Moments) -> NDArray[np.float32]:
+    """Samples less the mean, divided by the deviation, as float32; computed in float64.
+
+    >>> x = np.array([[1e9], [1e9 + 2]])
+    >>> standardised(x, moments(in_portions(x))).ravel().tolist()
+    [-1.0, 1.0]
+    """
+    made = np.empty(x.shape, np.float32)
+    for portion, target in zip(in_portions(x), in_portions(made), strict=True):
+        target[...] = found.standardise(portion)  # a view: the array is contiguous
+    return made
+
+
+def feature_notes(found: Moments, names: Sequence[str] = ()) -> tuple[str, ...]:
+    """What a user should know about features that are used as they are.
+
+    Args:
+        found: of the training samples.
+        names: of the features, if they have any.
+
+    Returns:
+        A line each on constant features, and on those far from a magnitude of 1.
+
+    >>> wide = moments([np.array([[0.0, 20000.0], [1.0, 90000.0]])])
+    >>> feature_notes(wide, ["age", "income"])
+    ("features are not scaled ('income' runs from 2e+04 to 9e+04), and little is learned at usual
+      learning rates: set training.normalize = true",)
+    """
+    notes = []
+    constant = np.flatnonzero(found.std == 0)
+    if len(constant) > 0 and len(found.std) > 1:
+        which = _listed(constant, names)
+        notes.append(f"constant in all training samples, so nothing is learned from it: {which}")
+    rms = np.sqrt(found.mean**2 + found.std**2)
+    greatest = np.maximum(np.abs(found.low), np.abs(found.high))
+    far = np.flatnonzero((found.std > 0) & ((rms > _LARGE) | (greatest < _SMALL)))
+    if len(far):
+        worst = far[np.abs(np.log(rms[far])).argmax()]
+        shown = _name(int(worst), names, len(found.std))
+        more = f"; {len(far) - 1} more are as far from 1" if len(far) > 1 else ""
+        notes.append(
+            f"features are not scaled ({shown} runs from {found.low[worst]:.3g} to "
+            f"{found.high[worst]:.3g}{more}), and little is learned at usual learning rates: "
+            "set training.normalize = true"
+        )
+    return tuple(notes)
+
+
+def _name(feature: int, names: Sequence[str], count: int) -> str:
+    if len(names):
+        return repr(names[feature])
+    return f"feature {feature}" if count > 1 else "x_train"
+
+
+def _listed(features: NDArray[np.int64], names: Sequence[str]) -> str:
+    shown = [_name(int(k), names, 2) for k in features[:5]]
+    more = f" and {len(features) - 5} more" if len(features) > 5 else ""
+    return ", ".join(shown) + more
+
+
+def dataset_words(name: str) -> str:
+    """A data set; of a file, its name alone.
+
+    >>> dataset_words("digits"), dataset_words("/home/me/leaves.npz"), dataset_words("hf:o/n")
+    ('digits', 'leaves.npz', 'hf:o/n')
+    """
+    return name if name.startswith("hf:") else PurePath(name).name

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-__all__ = ["load"]
+__all__ = [
+    "EMBEDDED",
+    "LETTERS",
+    "device_names",
+    "diabetes",
+    "digits",
+    "load",
+    "load_for",
+    "partition_for",
+    "spec_for",
+    "verses",
+]
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from joulemesh.data.catalog import DATASETS, check_name
-from joulemesh.data.dataset import Dataset
-from joulemesh.data.reading import Reading, check_nobody_holds, check_only_tables
-from joulemesh.data.targets import check_loss
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data.catalog import DATASETS, DataSpec, check_name, spec
+from joulemesh.data.dataset import Dataset, check_loss, moments, numbers_of
+from joulemesh.data.partition import Partition, held_partition, natural_partition, partition
+from joulemesh.data.reading import (
+    COLUMN,
+    NATURAL,
+    Reading,
+    check_nobody_holds,
+    check_only_tables,
+    reading_of,
+)
+from joulemesh.errors import ScenarioError
+from joulemesh.registries import PARTITIONS
+from joulemesh.scenario import Scenario
+from joulemesh.tables import read_table
 
 
 def load(
@@ -31,7 +58,7 @@ def load(
             ``cifar-10``, the path of
             an ``.npz`` file with x_train, y_train, x_test and y_test, of a table with a column of
             labels (``.csv``, ``.tsv``, also packed as ``.gz`` or ``.xz``, or ``.parquet``), of
-            samples that stay on disk (`joulemesh.data.disk`),
+            samples that stay on disk (`joulemesh.data.own`),
             ``folder:PATH`` for one shard per device (`joulemesh.data.federated`), or
             ``hf:OWNER/NAME`` for a data set of the Hugging Face hub (see `joulemesh.data.hub`).
         data_dir: folder that holds ``mnist/`` and the like, or the original files themselves.
@@ -58,7 +85,6 @@ def load(
         return own_data(dataset, reading, cache_dir)
     check_only_tables(dataset, reading)
     check_nobody_holds(dataset, reading)
-    from joulemesh.data.examples import EMBEDDED
 
     if dataset in EMBEDDED:
         made = EMBEDDED[dataset]()
@@ -67,3 +93,203 @@ def load(
     from joulemesh.data.published import published
 
     return published(dataset, data_dir, cache_dir, download, progress)
+
+
+_NAMES = "name"  # column of the device table
+
+
+def load_for(scenario: Scenario) -> Dataset:
+    """Load the scenario's data set.
+
+    >>> load_for(Scenario()).name
+    'digits'
+    """
+    training = scenario.training
+    return load(training.dataset, data_dir=training.data_dir, reading=reading_of(scenario))
+
+
+def spec_for(scenario: Scenario) -> DataSpec:
+    """Give the sizes of the scenario's data set, for the planner.
+
+    >>> spec_for(Scenario()).classes
+    10
+    """
+    return spec(scenario.training.dataset, reading_of(scenario))
+
+
+def partition_for(
+    scenario: Scenario,
+    dataset: Dataset,
+    seed: int,
+    sizes: Sequence[int] | NDArray[np.int64] | None = None,
+) -> Partition:
+    """Deal the training samples out as the scenario says, or as the data themselves do.
+
+    Args:
+        scenario: with the devices and ``training.partition``.
+        dataset: the samples.
+        seed: of the partition.
+        sizes: samples of each device, if they are given.
+
+    >>> from joulemesh.data import load
+    >>> partition_for(Scenario(), load("digits"), seed=0).devices
+    20
+    """
+    training, devices = scenario.training, scenario.devices.count
+    if training.partition == NATURAL:
+        found = natural_partition(
+            dataset, devices, names=device_names(scenario), seed=seed, world=scenario.seed
+        )
+        return _of_sizes(found, sizes, training.partition)
+    if not training.partition.startswith(COLUMN):
+        _check_labelled(dataset, training.partition)
+        return partition(
+            dataset.strata(),
+            devices,
+            kind=training.partition,
+            seed=seed,
+            sizes=sizes,
+            **dict(training),
+        )
+    found = held_partition(dataset, devices, names=device_names(scenario), seed=seed)
+    return _of_sizes(found, sizes, training.partition)
+
+
+def _of_sizes(
+    found: Partition, sizes: Sequence[int] | NDArray[np.int64] | None, kind: str
+) -> Partition:
+    """The partition that the data themselves say, unless other sizes were asked for."""
+    if sizes is not None and not np.array_equal(sizes, found.sizes):
+        wrong = int((np.asarray(sizes) != found.sizes).argmax())
+        raise ScenarioError(
+            "devices.samples gives {device} {count:sample}, and the {partition} gives it {held}: "
+            "leave devices.samples out",
+            device=wrong,
+            figures={"count": sizes[wrong], "partition": kind, "held": found.sizes[wrong]},
+            field="devices.samples",
+        )
+    return found
+
+
+def _check_labelled(dataset: Dataset, kind: str) -> None:
+    if dataset.targets == "tokens" and PARTITIONS[kind].by_label:
+        even = [name for name in PARTITIONS.built_in if not PARTITIONS[name].by_label]
+        raise ScenarioError(
+            f"training.partition = {kind!r} deals samples out by their labels, and the sequences "
+            f"of {dataset.name} have none: use {', '.join(even)} or column:NAME",
+            field="training.partition",
+        )
+
+
+def device_names(scenario: Scenario) -> tuple[str, ...]:
+    """Names of the devices in the device table's column ``name``; empty without it."""
+    table = scenario.devices.table
+    columns: dict[str, Any] = {} if table is None else read_table(table)
+    names = tuple(columns.get(_NAMES, ()))
+    twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
+    if twice is not None:
+        raise ScenarioError(f"{table} has two devices called {twice!r:.60}: rename one")
+    return names
+
+
+_DIGITS_FILE = Path(__file__).with_name("digits.csv.gz")
+_DIGITS_ORDER = 1797  # seed of the one fixed shuffle of digits
+_ORDER = 442  # seed of the one fixed shuffle of diabetes
+_TRAIN = 354
+_VERSES, _TESTED, _LENGTH, _SEED = 2000, 500, 32, 28
+LETTERS = "abcdefghijklmnopqrstuvwxyz ."
+"""The tokens of ``verses``, in their order."""
+
+_NOUNS = "river mountain city garden letter winter sailor engine mirror forest window harvest"
+_VERBS = "follows remembers carries answers watches forgets crosses measures"
+_ADJECTIVES = "quiet old narrow bright distant patient hollow green"
+
+
+def digits() -> Dataset:
+    """1,797 images of handwritten digits, 8 by 8 pixels.
+
+    >>> digits().x_train.shape
+    (1437, 8, 8, 1)
+    """
+    table = _digits_table()
+    table = table[np.random.default_rng(_DIGITS_ORDER).permutation(len(table))]
+    x = (table[:, :-1] / 16).astype(np.float32).reshape(-1, 8, 8, 1)
+    y = table[:, -1].astype(np.int32)
+    train = spec("digits").train
+    mean, std = 0.3052, 0.3761  # of the training pixels
+    return Dataset("digits", x[:train], y[:train], x[train:], y[train:], 10, mean, std)
+
+
+def _digits_table() -> NDArray[np.float64]:
+    """64 pixels and the label of each digit, from the package's own file.
+
+    It is the test part of "Optical Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak,
+    1998, UCI Machine Learning Repository, doi:10.24432/C50P49, CC BY 4.0), byte for byte as
+    scikit-learn ships it: without a package of 50 MB for 57 kB of data.
+    """
+    return np.loadtxt(_DIGITS_FILE, delimiter=",")
+
+
+def diabetes() -> Dataset:
+    """442 patients: ten measurements each, and how far a disease had progressed a year later.
+
+    Targets are standardised by the training targets.
+
+    Reference:
+        Efron, Hastie, Johnstone, Tibshirani, "Least Angle Regression", Annals of Statistics 32(2),
+        2004; the file is that of scikit-learn.
+
+    >>> diabetes().x_train.shape, diabetes().targets
+    ((354, 10), 'numbers')
+    """
+    file = Path(__file__).parent / "embedded" / "diabetes.csv"
+    names = file.read_text("utf-8").split("\n", 1)[0].split(",")
+    table = np.loadtxt(file, delimiter=",", skiprows=1)
+    table = table[np.random.default_rng(_ORDER).permutation(len(table))]
+    x, y = table[:, :-1].astype(np.float32), table[:, -1]
+    train, test, notes = numbers_of("diabetes", y[:_TRAIN], y[_TRAIN:], normalize=True)
+    found = moments([x[:_TRAIN]])
+    mean, std = found.mean.astype(np.float32), found.divisor.astype(np.float32)
+    return Dataset(
+        "diabetes", x[:_TRAIN], train, x[_TRAIN:], test, 1, mean, std,
+        feature_names=tuple(names[:-1]), notes=notes,
+    )  # fmt: skip
+
+
+def verses() -> Dataset:
+    """Sequences of 32 letters of sentences that a small grammar makes; each next one is the target.
+
+    >>> data = verses()
+    >>> "".join(LETTERS[token] for token in data.x_train[0])
+    'the patient window measures the '
+    >>> bool((data.x_train[0, 1:] == data.y_train[0, :-1]).all())
+    True
+    """
+    draw = np.random.default_rng(_SEED)
+    nouns, verbs, adjectives = (words.split() for words in (_NOUNS, _VERBS, _ADJECTIVES))
+    wanted = (_VERSES + _TESTED) * (_LENGTH + 1)
+    sentences: list[str] = []
+    size = 0
+    while size < wanted:
+        first, second, which, said, other = (
+            words[draw.integers(len(words))]
+            for words in (adjectives, nouns, adjectives, verbs, nouns)
+        )
+        sentences.append(f"the {first} {second} {said} the {which} {other}. ")
+        size += len(sentences[-1])
+    text = "".join(sentences)[:wanted]
+    number = {letter: token for token, letter in enumerate(LETTERS)}
+    tokens = np.array([number[letter] for letter in text], np.int32).reshape(-1, _LENGTH + 1)
+    x, y = np.ascontiguousarray(tokens[:, :-1]), np.ascontiguousarray(tokens[:, 1:])
+    return Dataset(
+        "verses", x[:_VERSES], y[:_VERSES], x[_VERSES:], y[_VERSES:], len(LETTERS),
+        class_names=tuple(LETTERS),
+    )  # fmt: skip
+
+
+EMBEDDED: dict[str, Callable[[], Dataset]] = {
+    "digits": digits,
+    "diabetes": diabetes,
+    "verses": verses,
+}
+"""Those data sets by their names."""

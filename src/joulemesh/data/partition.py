@@ -2,24 +2,169 @@
 
 from __future__ import annotations
 
-__all__ = ["Partition", "PartitionKind", "chance", "partition", "regroup"]
+__all__ = [
+    "Ints",
+    "Partition",
+    "PartitionKind",
+    "chance",
+    "held_partition",
+    "labelled_devices",
+    "natural_partition",
+    "partition",
+    "regroup",
+    "with_sizes",
+]
 
-from collections.abc import Callable, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from string import Formatter
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.citation import Citation
-from joulemesh.data.held import Ints, Partition, regroup
+from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.errors import ScenarioError
 from joulemesh.registries import PARTITIONS
 from joulemesh.scenario import Training
-from joulemesh.scenario.registered import parameters_of
+from joulemesh.scenario.fields import parameters_of
 
-_PURPOSE = 0x70617274  # "part": keeps these draws apart from every other use of the seed
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The samples of device i are ``order[offsets[i]:offsets[i + 1]]``, in random order.
+
+    Attributes:
+        order: integers [used], indices into the training set.
+        offsets: int64 [N + 1], from 0 to ``used``.
+        note: how it was found, where that is not plain from the scenario.
+
+    >>> p = Partition(np.array([4, 0, 2]), np.array([0, 1, 3]))
+    >>> p.sizes, p.indices(1)
+    (array([1, 2]), array([0, 2]))
+    """
+
+    order: NDArray[np.integer[Any]]
+    offsets: Ints
+    note: str = ""
+
+    @property
+    def devices(self) -> int:
+        """Number of devices N."""
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Ints:
+        """int64 [N]: samples of each device, D_i."""
+        return np.diff(self.offsets)
+
+    def indices(self, device: int) -> NDArray[np.integer[Any]]:
+        """The training-set indices that ``device`` holds."""
+        if not 0 <= device < self.devices:
+            raise ScenarioError(
+                f"device {device} does not exist: devices are 0..{self.devices - 1}"
+            )
+        return self.order[self.offsets[device] : self.offsets[device + 1]]
+
+    def histogram(
+        self, labels: ArrayLike, classes: int, devices: Iterable[int] | None = None
+    ) -> Ints:
+        """Count each device's labels.
+
+        Args:
+            labels: labels of the whole training set.
+            classes: number of classes K.
+            devices: D of the devices; all N unless given.
+
+        Returns:
+            int64 [D, K].
+
+        >>> Partition(np.array([0, 3, 1, 2]), np.array([0, 1, 4])).histogram([2, 0, 0, 1], 3)
+        array([[0, 0, 1],
+               [2, 1, 0]])
+        """
+        known, chosen = np.asarray(labels), range(self.devices) if devices is None else devices
+        return np.array([np.bincount(known[self.indices(i)], minlength=classes) for i in chosen])
+
+
+def with_sizes(order: Ints, sizes: Ints, note: str = "") -> Partition:
+    """The partition that gives each device the next samples of ``order``, as many as its size.
+
+    >>> with_sizes(np.array([4, 0, 2]), np.array([1, 2])).indices(1)
+    array([0, 2], dtype=int32)
+    """
+    chosen, offsets = order.astype(np.int32), np.concatenate([[0], np.cumsum(sizes)])
+    offsets = offsets.astype(np.int64)
+    chosen.flags.writeable = offsets.flags.writeable = False
+    return Partition(chosen, offsets, note)
+
+
+def regroup(
+    owner: Ints,
+    devices: int,
+    rng: np.random.Generator,
+    *,
+    pool: Ints | None = None,
+    note: str = "",
+) -> Partition:
+    """The partition that gives sample k to the device ``owner[k]``, in random order within it.
+
+    A device without samples gets one of whichever device then has most.
+
+    Args:
+        owner: int [n], the device of each sample; -1 leaves the sample out.
+        devices: number of devices N.
+        rng: of the order within a device.
+        pool: int [n], the samples, if they are not 0..n-1.
+        note: of the partition.
+
+    >>> regroup(np.array([1, 0, 1, -1]), 2, np.random.default_rng(0)).sizes
+    array([1, 2])
+    """
+    owner = np.asarray(owner)
+    pool = np.arange(len(owner)) if pool is None else pool
+    kept = owner >= 0
+    pool, owner = pool[kept], owner[kept]
+    if len(owner) < devices or owner.max() >= devices:
+        raise ScenarioError(
+            f"{len(owner)} samples for devices 0..{int(owner.max(initial=0))} cannot be dealt to "
+            f"{devices} devices: give each device of 0..{devices - 1} at least one"
+        )
+    shuffled = np.lexsort((rng.random(len(pool)), owner))
+    pool, owner = pool[shuffled], _fill_empty(owner[shuffled], devices)
+    together = np.argsort(owner, kind="stable")
+    return with_sizes(pool[together], np.bincount(owner, minlength=devices), note)
+
+
+def _fill_empty(owner: Ints, devices: int) -> Ints:
+    """Give each device without samples the last one of whichever device then has most."""
+    sizes = np.bincount(owner, minlength=devices)
+    empty = np.flatnonzero(sizes == 0)
+    if not len(empty):
+        return owner
+
+    owner = owner.copy()
+    last = np.cumsum(sizes) - 1  # owner is sorted
+    heap = [(-int(size), device) for device, size in enumerate(sizes) if size > 1]
+    heapq.heapify(heap)
+    for receiver in empty:
+        size, donor = heap[0]
+        heapq.heapreplace(heap, (size + 1, donor))
+        owner[last[donor]] = receiver
+        last[donor] -= 1
+    return owner
+
+
+def labelled_devices(count: int) -> Ints:
+    """The devices whose label counts are kept and shown: all, or 200 of more, evenly spaced."""
+    return np.rint(np.linspace(0, count - 1, min(count, 200))).astype(np.int64)
+
+
+_PURPOSE_PARTITION = 0x70617274  # "part": keeps these draws apart from every other use of the seed
 
 
 @dataclass(frozen=True)
@@ -70,7 +215,7 @@ def chance(seed: int) -> np.random.Generator:
     >>> chance(0).random() == chance(0).random()
     True
     """
-    return np.random.default_rng([seed, _PURPOSE])
+    return np.random.default_rng([seed, _PURPOSE_PARTITION])
 
 
 def partition(
@@ -150,7 +295,9 @@ def _check_sizes(sizes: Sequence[int] | Ints, devices: int, n: int, kind: Partit
     if array.min() < 1:
         worst = int(array.argmin())
         raise ScenarioError(
-            f"device {worst} has {array[worst]} samples: give every device at least 1"
+            "{device} has {count:sample}: give every device at least 1",
+            device=worst,
+            figures={"count": array[worst]},
         )
     if not kind.repeats and int(array.sum()) > n:
         raise ScenarioError(
@@ -186,6 +333,163 @@ def _check_dealt(
     if wanted is not None and not np.array_equal(sizes, wanted):
         wrong = int((sizes != wanted).argmax())
         raise ScenarioError(
-            f"{what} gives device {wrong} {sizes[wrong]} samples, and {wanted[wrong]} are asked "
-            "for: keep the sizes that are given"
+            f"partition {kind.name!r} gives {{device}} {{count:sample}}, and {{wanted}} are asked "
+            "for: keep the sizes that are given",
+            device=wrong,
+            figures={"count": sizes[wrong], "wanted": wanted[wrong]},
         )
+
+
+_PURPOSE_HOLDERS = 0x6E617475  # "natu": keeps these draws apart from every other use of the seed
+
+
+def held_partition(
+    dataset: Dataset, devices: int, *, names: Sequence[str] = (), seed: int = 0
+) -> Partition:
+    """Give each training sample to the device that holds it.
+
+    Holders are matched to devices by name, where the devices have names; otherwise by number, if
+    they are 0..N-1 or 1..N; otherwise in the order in which they appear in the data. The
+    partition's note says which.
+
+    Args:
+        dataset: with `Holders`.
+        devices: number of devices N.
+        names: of the devices, if they have any.
+        seed: of the order of each device's samples.
+
+    Raises:
+        ScenarioError: another number of holders than of devices, an unknown name, or a device
+            without a training sample.
+
+    >>> from joulemesh.data import from_arrays
+    >>> x, y = [[0.0], [1.0], [2.0]], [0, 1, 1]
+    >>> data = from_arrays(x, y, x, y, held_by={"device": ["b", "a", "b"]})
+    >>> part = held_partition(data, 2, names=["a", "b"])
+    >>> part.sizes, part.note
+    (array([1, 2]), "the column 'device' gives samples to the devices of that name: 1 to 2 each")
+    """
+    holders = dataset.holders
+    if holders is None:
+        raise ScenarioError(
+            f"{dataset.name} does not say which device holds a sample: use another "
+            "training.partition"
+        )
+    device_of, how = _matched(holders, devices, tuple(names))
+    owner = device_of[holders.of]
+    sizes = np.bincount(owner, minlength=devices)
+    if not sizes.all():
+        empty = int(sizes.argmin())
+        name = holders.names[int(np.flatnonzero(device_of == empty)[0])]
+        raise ScenarioError(
+            "device {index} ({holder}) has no training sample in the column {column}: all of its "
+            "rows are test samples; mark some to train on, or lower training.test_fraction",
+            figures={"index": empty, "holder": name, "column": repr(holders.column)},
+            field="training.test_fraction",
+        )
+    span = f"{sizes.min():,} to {sizes.max():,} each"
+    note = f"the column {holders.column!r} gives samples to the devices {how}: {span}"
+    return regroup(owner, devices, chance(seed), note=note)
+
+
+def natural_partition(
+    dataset: Dataset, devices: int, *, names: Sequence[str] = (), seed: int = 0, world: int = 0
+) -> Partition:
+    """Give each device the samples of one holder: that of its name, or one drawn for it.
+
+    Where there are more holders than devices, some are drawn by the seed of the world, the same in
+    all repetitions, and the samples of the others are left out.
+
+    Args:
+        dataset: with `Holders`, such as the users of a federated data set.
+        devices: number of devices N.
+        names: of the devices, if they have any.
+        seed: of the order of each device's samples.
+        world: the scenario's seed, which draws the holders.
+
+    Raises:
+        ScenarioError: the data do not say who holds a sample, or have fewer holders than devices.
+
+    >>> from joulemesh.data import from_arrays
+    >>> x, y = [[0.0], [1.0], [2.0]], [0, 1, 1]
+    >>> data = from_arrays(x, y, x, y, held_by={"user": ["ann", "bob", "bob"]})
+    >>> natural_partition(data, 2).note
+    "each device has the samples of one of the 2 holders ('user'): 1 to 2 each"
+    """
+    holders = dataset.holders
+    if holders is None:
+        raise ScenarioError(
+            f'training.partition = "natural" is for data with one shard per device, and '
+            f"{dataset.name} does not say who holds a sample: use folder:PATH, or another "
+            f"partition",
+            field="training.partition",
+        )
+    found = holders.names
+    if len(found) < devices:
+        raise ScenarioError(
+            f"{dataset.name} has {len(found)} holders ({holders.column!r}) for {devices} devices: "
+            f"set devices.count = {len(found)} or fewer, or use another training.partition"
+        )
+    chosen = _by_name(found, tuple(names))
+    if chosen is None:
+        chosen = np.arange(len(found))
+        if len(found) > devices:
+            drawn = np.random.default_rng([world, _PURPOSE_HOLDERS])
+            chosen = np.sort(drawn.choice(len(found), devices, replace=False))
+    device_of = np.full(len(found), -1)
+    device_of[chosen] = np.arange(devices)
+    owner = device_of[holders.of]
+    kept = np.flatnonzero(owner >= 0)
+    sizes = np.bincount(owner[kept], minlength=devices)
+    drawn_from = f"{devices} of " if len(found) > devices else ""
+    note = (
+        f"each device has the samples of one of the {drawn_from}{len(found)} holders "
+        f"({holders.column!r}): {sizes.min():,} to {sizes.max():,} each"
+    )
+    return regroup(owner[kept], devices, chance(seed), pool=kept, note=note)
+
+
+def _by_name(found: Sequence[str], names: tuple[str, ...]) -> Ints | None:
+    """The holders of the devices' names, in the order of the devices; None if not all are there."""
+    number = {name: k for k, name in enumerate(found)}
+    return np.array([number[name] for name in names]) if names and set(names) <= {*found} else None
+
+
+def _matched(holders: Holders, devices: int, names: tuple[str, ...]) -> tuple[Ints, str]:
+    """The device of each holder, and how it was found."""
+    found, column = holders.names, holders.column
+    strangers = [name for name in found if name not in names]
+    numbers = _numbers(found, devices)
+    if names and strangers and (numbers is None or len(strangers) < len(found)):
+        raise ScenarioError(
+            f"the column {column!r} names {strangers[0]!r:.60}, which is not a name in the device "
+            "table: correct it there or here"
+        )
+    by_name = bool(names) and not strangers
+    if by_name and len(found) < devices:
+        absent = next(name for name in names if name not in found)
+        raise ScenarioError(
+            f"the column {column!r} gives no row to the device {absent!r:.60}, and names "
+            f"{len(found)} of {devices} devices: give it rows, or take it out of the device table"
+        )
+    if len(found) != devices:
+        raise ScenarioError(
+            f"the column {column!r} names {len(found)} holders for {devices} devices: set "
+            f"devices.count = {len(found)}, or give every device rows"
+        )
+    if by_name:
+        return np.array([names.index(name) for name in found]), "of that name"
+    if numbers is not None:
+        from_one = "" if "0" in found else ", counted from 1"
+        return numbers, f"of that number{from_one}"
+    shown = ", ".join(f"{name!r:.40} is device {k}" for k, name in enumerate(found[:3]))
+    more = ", ..." if len(found) > 3 else ""
+    return np.arange(devices), f"in the order of their appearance ({shown}{more})"
+
+
+def _numbers(names: Sequence[str], devices: int) -> Ints | None:
+    """The devices' numbers, if the names are 0..N-1 or 1..N."""
+    for first in (0, 1):
+        if set(names) == {str(k) for k in range(first, first + devices)}:
+            return np.array([int(name) - first for name in names])
+    return None

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.losses import loss_named
+from joulemesh.metrics import loss_named
 from joulemesh.scenario import Scenario
 
 COLUMN = "column:"
@@ -135,5 +135,6 @@ def check_nobody_holds(dataset: str, reading: Reading) -> None:
     if reading.holder is not None:
         raise ScenarioError(
             f'training.partition = "{COLUMN}{reading.holder}" is for data of your own that say who '
-            f"holds a sample, and {dataset!r} does not: use another partition"
+            f"holds a sample, and {dataset!r} does not: use another partition",
+            field="training.partition",
         )

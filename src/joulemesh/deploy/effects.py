@@ -35,12 +35,12 @@ __all__ = [
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.messages import Account, Ballot, Message, Part
+from joulemesh.deploy.messages import NO_ROSTER, Account, Ballot, FleetRoster, Message, Part
 from joulemesh.deploy.plans import ViewPlan
 from joulemesh.deploy.view import View
 
@@ -87,6 +87,11 @@ class Durable:
         gift: parameters of an earlier iteration that a newcomer has not fetched yet.
         ended: why the node ended for good, once it has.
         accounts: what neighbours have said of themselves, for when they have lost it.
+        epoch: of the run of the process that wrote this.
+        saves: how often the folder has been written.
+        folder: ``"new"`` until neighbours have said that they do not know the device; ``"lost"`` if
+            they know more of it than is here, until a view takes it in as it is; else ``"whole"``.
+        roster: the newest that the device has.
         sent: (receiver, message) of mixings with neighbours that are committed here, but not there
             as far as is known: what a receiver that was started again may ask for.
     """
@@ -101,6 +106,10 @@ class Durable:
     ended: str = ""
     sent: tuple[tuple[int, Part], ...] = ()
     accounts: tuple[Account, ...] = ()
+    epoch: int = 0
+    saves: int = 0
+    folder: Literal["new", "whole", "lost"] = "new"
+    roster: FleetRoster = NO_ROSTER
 
 
 # Events -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ transport writes and checks, names the fleet and the plan; what is here, the nod
 from __future__ import annotations
 
 __all__ = [
+    "NO_ROSTER",
     "OVER",
     "Absent",
     "Accept",
@@ -17,6 +18,7 @@ __all__ = [
     "Body",
     "Double",
     "Fetch",
+    "FleetRoster",
     "Flood",
     "Given",
     "Join",
@@ -56,24 +58,28 @@ class Part:
 class Account:
     """What a device says of itself and signs, for its neighbours to remember.
 
-    They give it back when it is started again: what it then lacks, it has lost.
+    They give it back when it is started again: what it then lacks, it has lost. The incarnation,
+    the epoch and the saves tell which of two states of its folder is the later one.
 
     Attributes:
         device: whose it is.
         spent_j: joules that it has spent.
         iteration: the last that it has committed.
-        number: of the view that is to follow the one that it has installed.
-        promised: the highest ballot that it has promised for that number.
-        accepted: what it has accepted for that number.
+        incarnation: how often it has been started.
+        epoch: names the run of its process, at random.
+        saves: how often its folder has been written.
+        sure: has it compared its folder with what its neighbours remember, in this run, and is on
+            disk what came of it?
         signature: of all this, with its key.
     """
 
     device: int
     spent_j: float
     iteration: int
-    number: int
-    promised: Ballot | None = None
-    accepted: tuple[Ballot, View] | None = None
+    incarnation: int
+    epoch: int
+    saves: int
+    sure: bool = True
     signature: str = ""
 
 
@@ -93,6 +99,7 @@ class Beat:
         echo: (epoch, count) of the last beat that the sender has had of this neighbour: proof that
             it is reached there.
         account: what the neighbour is to remember.
+        roster: number of the newest `FleetRoster` that the sender has.
     """
 
     epoch: int
@@ -104,6 +111,29 @@ class Beat:
     count: int = 0
     echo: tuple[int, int] = (0, 0)
     account: Account | None = None
+    roster: int = 0
+
+
+@dataclass(frozen=True)
+class FleetRoster:
+    """Which devices came to the fleet after its start, and which are to leave it for good.
+
+    The fleet's authority signs it: it may come from anybody, and only a higher number counts.
+
+    Attributes:
+        number: 1, 2, …; 0 before the first.
+        added: spare places that are taken now; see `Fleet.spares`.
+        retired: devices that leave at the next boundary and are not taken in again.
+        signature: of all this, with the authority's key.
+    """
+
+    number: int = 0
+    added: tuple[int, ...] = ()
+    retired: tuple[int, ...] = ()
+    signature: str = ""
+
+
+NO_ROSTER = FleetRoster()
 
 
 @dataclass(frozen=True)
@@ -166,12 +196,21 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Join:
-    """The origin was started again, or was away, and asks to be taken into the next view."""
+    """The origin was away, or has lost its folder, and asks to be taken into the next view.
+
+    Attributes:
+        view: the newest that it knows.
+        iteration: the last that it has committed.
+        left_j: joules that it may still spend.
+        pace: how many times as long as planned its training takes.
+        epoch: names the run of its process: the next view says which run it has taken in.
+    """
 
     view: int
     iteration: int
     left_j: float
     pace: float = 1.0
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -218,6 +257,7 @@ class Promise:
         pace: how many times as long as planned its training takes.
         behind: it cannot do the iterations that it lacks: the plan has no part for it, or it cannot
             pay for its part in what others have done.
+        gives: does its battery pay for giving a neighbour its parameters?
     """
 
     number: int
@@ -231,6 +271,7 @@ class Promise:
     paid: tuple[int, float] = (0, 0.0)
     pace: float = 1.0
     behind: bool = False
+    gives: bool = True
 
 
 @dataclass(frozen=True)
@@ -302,20 +343,20 @@ class Flood:
 
 @dataclass(frozen=True)
 class Recall:
-    """To a neighbour that was started: what it has said before, with its own signatures.
+    """To a neighbour that was started: what it has said of itself before, with its own signature.
+
+    The sender has on disk that the neighbour runs, before it says so.
 
     Attributes:
-        account: the last one that came with its beats; None if none has.
-        votes: its last promise and its last acceptance, which may be newer.
-        views: that it has accepted.
+        account: the last that the sender remembers; None if there is none.
+        whole: does the sender itself remember all its votes?
     """
 
     account: Account | None = None
-    votes: tuple[Flood, ...] = ()
-    views: tuple[View, ...] = ()
+    whole: bool = False
 
 
-Message: TypeAlias = Part | Beat | Fetch | Given | Absent | Refused | Recall | Flood
+Message: TypeAlias = Part | Beat | Fetch | Given | Absent | Refused | Recall | FleetRoster | Flood
 
 OVER = "over"  # the sender has ended, and only serves the parameters that it ended with
 Phase = Literal[

@@ -12,7 +12,7 @@ import json
 from typing import Protocol
 
 from joulemesh.deploy.fields import record_of
-from joulemesh.deploy.messages import Account, Flood
+from joulemesh.deploy.messages import Account, FleetRoster, Flood
 
 
 class Signer(Protocol):
@@ -24,8 +24,11 @@ class Signer(Protocol):
     def verify(self, device: int, text: bytes, signature: str) -> bool:
         """Did that device sign this text?"""
 
+    def authorised(self, text: bytes, signature: str) -> bool:
+        """Did the fleet's authority sign this text?"""
 
-def signed_text(said: Flood | Account) -> bytes:
+
+def signed_text(said: Flood | Account | FleetRoster) -> bytes:
     """What the signature of a message is of: everything else in it, as it travels.
 
     >>> from joulemesh.deploy.messages import Leave

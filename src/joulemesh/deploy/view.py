@@ -72,6 +72,8 @@ class View:
             views are equal whoever voted for them.
         pace: how many times as long as planned each member's training takes, in their order; empty
             if no training takes longer.
+        lives: (newcomer, epoch): which run of its process has asked to be taken in. In this view
+            no earlier run of it can have voted.
     """
 
     number: int
@@ -84,6 +86,7 @@ class View:
     digest: str = ""
     proof: Proof | None = field(default=None, compare=False)
     pace: tuple[float, ...] = ()
+    lives: tuple[tuple[int, int], ...] = ()
 
     @property
     def majority(self) -> int:

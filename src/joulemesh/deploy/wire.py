@@ -37,6 +37,7 @@ from joulemesh.deploy.messages import (
     Absent,
     Beat,
     Fetch,
+    FleetRoster,
     Flood,
     Given,
     Message,
@@ -57,7 +58,7 @@ LANES = ("control", "parts")
 
 _KINDS: dict[str, type] = {
     kind.__name__.lower(): kind
-    for kind in (Part, Beat, Fetch, Given, Absent, Refused, Recall, Flood)
+    for kind in (Part, Beat, Fetch, Given, Absent, Refused, Recall, FleetRoster, Flood)
 }
 _CARRIES = {kind: "payload" in (field.name for field in fields(kind)) for kind in _KINDS.values()}
 _TENSOR_HEADER_BYTES = 1024

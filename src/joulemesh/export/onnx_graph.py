@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
-from joulemesh.models.kinds.cnn import CONV_WIDTHS
+from joulemesh.models.kinds import CONV_WIDTHS
 from joulemesh.optional import require
 from joulemesh.registries import MODELS
 

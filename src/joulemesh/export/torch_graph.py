@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from joulemesh.errors import ScenarioError
-from joulemesh.export.forward import channels_first, torch_module
-from joulemesh.export.stored import Stored
+from joulemesh.export.model import Stored, channels_first, torch_module
 from joulemesh.optional import require
 
 

@@ -5,8 +5,18 @@ May not know: what the joules are spent on (``training``, ``deploy``), or scenar
 
 from __future__ import annotations
 
-from joulemesh.meters.choose import METERS, Choice, choose, findings, open_meter
-from joulemesh.meters.meter import Finding, Meter, MeterError, MeterKind, MeterOptions
+from joulemesh.meters.meter import (
+    METERS,
+    Choice,
+    Finding,
+    Meter,
+    MeterError,
+    MeterKind,
+    MeterOptions,
+    choose,
+    findings,
+    open_meter,
+)
 
 __all__ = [
     "METERS",

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import read_bounded
 from joulemesh.files.limits import TABLE
-from joulemesh.meters.choose import METERS
-from joulemesh.meters.meter import Finding, MeterError, MeterKind, MeterOptions
+from joulemesh.meters.meter import METERS, Finding, MeterError, MeterKind, MeterOptions
 from joulemesh.tables import number_column, table_of
 
 _TIMES = ("time", "timestamp", "t", "time_s")

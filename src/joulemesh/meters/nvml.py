@@ -14,10 +14,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from joulemesh.meters.choose import METERS
-from joulemesh.meters.counter import Counter
-from joulemesh.meters.meter import Finding, Meter, MeterError, MeterKind, MeterOptions
-from joulemesh.meters.sampled import Sampled
+from joulemesh.meters.meter import (
+    METERS,
+    Counter,
+    Finding,
+    Meter,
+    MeterError,
+    MeterKind,
+    MeterOptions,
+    Sampled,
+)
 from joulemesh.optional import MissingPackageError, require
 
 _INSTALL = "pip install 'joulemesh[meters]'"

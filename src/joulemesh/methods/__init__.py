@@ -6,7 +6,8 @@ May not know: how runs are compared or drawn (``studies``, ``views``), any bound
 from __future__ import annotations
 
 from joulemesh.citation import Citation
-from joulemesh.methods.base import Contender, Ledger
+from joulemesh.ledger import Ledger
+from joulemesh.methods.base import Contender
 from joulemesh.methods.parameters import Parameter, choice, number, whole
 from joulemesh.methods.registry import (
     Method,

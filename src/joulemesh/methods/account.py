@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.data.chosen import device_names
+from joulemesh.data.load import device_names
 from joulemesh.errors import ScenarioError
-from joulemesh.methods.base import Contender, FloatArray, Ledger
+from joulemesh.ledger import Ledger
+from joulemesh.methods.base import Contender, FloatArray
 from joulemesh.methods.setting import Setting
 from joulemesh.planning.account import Account
-from joulemesh.planning.columns import COLUMNS, settled
+from joulemesh.planning.columns import COLUMNS
 from joulemesh.planning.figures import Figure, figures
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
+from joulemesh.tolerance import left_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,13 +104,12 @@ class MethodAccount:
     @cached_property
     def spent_j(self) -> FloatArray:
         """float64 [N]: joules that each device spends in all: the sum of the four columns."""
-        columns = np.stack([getattr(self, name) for name in COLUMNS])
-        return settled(columns, np.full_like(columns[0], np.inf), lambda device: np.inf)[1]
+        return np.asarray(np.sum([getattr(self, name) for name in COLUMNS], axis=0))
 
     @property
     def margin_j(self) -> FloatArray:
         """float64 [N]: what is left in the batteries; negative where they are overdrawn."""
-        return self.energy_budget_j - self.spent_j
+        return left_of(self.energy_budget_j, self.spent_j)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -136,7 +137,7 @@ def account_of(
     known = tuple(ledgers) or (contender.reserve,)
     schedule = contender.schedule
     energy = [ledger.energy_j.sum(axis=1) for ledger in known]
-    clock = [ledger.latency_s for ledger in known]
+    clock = [ledger.seconds for ledger in known]
     columns = np.mean([ledger.columns_j for ledger in known], axis=0)
     return MethodAccount(
         contender.name,

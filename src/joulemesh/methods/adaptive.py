@@ -6,72 +6,23 @@ Networks", arXiv:2403.20075. Any rounds policy of the planner: ``adaptive:backfi
 
 from __future__ import annotations
 
-__all__ = ["PAPER", "contender_of", "paper_plan", "plan_bits", "scheme_bits"]
+__all__ = ["PAPER", "contender_of", "paper_plan"]
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Scheme
 from joulemesh.bibliography import PAPER
-from joulemesh.methods.base import Contender, FloatArray, Ledger
+from joulemesh.methods.base import Contender
 from joulemesh.methods.horizon import cut, notes_on, stop_notes
 from joulemesh.methods.parameters import entry
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
-from joulemesh.planning.drawn import carried_out
+from joulemesh.planning.drawing import carried_out
 from joulemesh.planning.plan import Plan
-from joulemesh.planning.pricing import Pricer
 from joulemesh.registries import POLICIES
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.training.schedule import Schedule
-
-
-def plan_bits(plan: Plan) -> FloatArray:
-    """Bits on the air in each iteration of a plan, coordination included; float64 [n].
-
-    >>> import joulemesh
-    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> float(plan_bits(plan)[0] / plan.work.model_bits)  # a tree of 20: 19 links, up and down
-    38.0
-    """
-    timeline, n, pricer = plan.timeline, plan.iterations, plan.ground.pricer
-    if timeline.routes is None and timeline.scheme.random:
-        bits = scheme_bits(pricer, timeline.scheme, lambda t: plan.route(t + 1), 0, n)
-    else:
-        routes = timeline.routes or (timeline.route,)
-        each = [_route_bits(pricer, route) for route in routes]
-        bits = np.array(each) if len(each) == n else np.full(n, each[0])
-    for t in np.flatnonzero(timeline.flooded):
-        bits[t] += pricer.flood_bits(plan.scheme_at(int(t) + 1))
-    for begun, _, _ in timeline.gifts:  # each newcomer hears one model
-        bits[begun] += plan.work.model_bits
-    return bits
-
-
-def _route_bits(pricer: Pricer, route: Route | None) -> float:
-    return 0.0 if route is None else pricer.bits(route)
-
-
-def scheme_bits(
-    pricer: Pricer, scheme: Scheme, route: Callable[[int], Route | None], start: int, stop: int
-) -> FloatArray:
-    """Bits on the air of a random scheme's exchanges; float64 [n].
-
-    Args:
-        pricer: it knows what goes on the air.
-        scheme: whose exchanges differ.
-        route: of an iteration (from 0).
-        start: the first iteration.
-        stop: the iteration after the last.
-    """
-    pairs = scheme.pairs(start, stop)
-    if pairs is None:
-        return np.array([_route_bits(pricer, route(t)) for t in range(start, stop)])
-    return np.asarray(2.0 * scheme.bits * (pairs >= 0).sum(axis=1))  # each pair sends both ways
 
 
 def _first(schedule: Schedule, n: int) -> Schedule:
@@ -86,24 +37,10 @@ def _first(schedule: Schedule, n: int) -> Schedule:
     )
 
 
-def plan_ledger(plan: Plan) -> Ledger:
-    """What the iterations of a plan cost."""
-    n, shape, idle_w = plan.iterations, plan.rounds.shape, plan.world.devices.idle_w
-    return Ledger(
-        plan.compute_j,
-        np.broadcast_to(plan.exchange_j, shape),
-        plan.latency_s,
-        plan_bits(plan),
-        np.zeros(n),
-        np.broadcast_to(plan.receive_j, shape),
-        None if idle_w is None else np.stack([plan.idle_j(row) for row in range(n)]),
-    )
-
-
 def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
     """A plan as a contender; where time is limited it may be cut short."""
     plan = carried_out(plan)
-    n, whole = plan.iterations, plan_ledger(plan)
+    n, whole = plan.iterations, plan.ledger
     # No battery ends it: the plan itself pays for all of its iterations.
     held_j = plan.supplied_j
     ledger = cut(setting, name, whole, held_j) if setting.limits_time else whole

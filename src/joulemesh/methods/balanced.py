@@ -35,12 +35,12 @@ from joulemesh.methods.parameters import AS_PLANNED, Parameter, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.walk import walk
-from joulemesh.scenario.bits import rounded_to
+from joulemesh.scenario.scenario import rounded_to
 from joulemesh.setup.from_plan import power_mixing
 
 if TYPE_CHECKING:
     from joulemesh.methods.choco import Links
-    from joulemesh.training.jax.exchange import Exchange
+    from joulemesh.training.exchange import Exchange
 
 _TAU2 = 4  # where no constants are known (notes: baselines-of-fig-9)
 _MOST = 64  # of the grid of pairs
@@ -247,7 +247,7 @@ def _affordable(setting: Setting, tau1: Any, tau2: Any, compressed: float | None
     each_j = tau1[..., None] * devices.round_energy_j + tau2[..., None] * priced.energy_j[0]
     most = (setting.battery_j / each_j).min(axis=-1)
     if setting.limits_time:
-        each_s = tau1 * devices.round_latency_s.max() + tau2 * priced.latency_s[0]
+        each_s = tau1 * devices.round_latency_s.max() + tau2 * priced.seconds[0]
         most = np.minimum(most, setting.limit_s / each_s)
     elif setting.equal == "iterations":
         most = np.minimum(most, setting.iterations)

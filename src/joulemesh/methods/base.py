@@ -2,99 +2,26 @@
 
 from __future__ import annotations
 
-__all__ = ["Contender", "FloatArray", "IntArray", "Ledger"]
+__all__ = ["Contender", "FloatArray", "IntArray"]
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.ledger import Ledger
+from joulemesh.tolerance import left_of
+from joulemesh.training.arrays import tree_map
 from joulemesh.training.schedule import Schedule
 
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan
-    from joulemesh.training.jax.exchange import Exchange
+    from joulemesh.training.exchange import Exchange
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Ledger:
-    """What n iterations cost.
-
-    Attributes:
-        compute_j: float64 [n, N]: joules of local training, and of a method's own computation.
-        exchange_j: float64 [n, N]: joules of the radio, sending and receiving.
-        latency_s: float64 [n]: seconds of each iteration.
-        bits: float64 [n]: bits on the air.
-        server_j: float64 [n]: joules that no battery pays (fedavg's server).
-        receive_j: float64 [n, N]: what of the radio's joules is for receiving; None if it is free.
-        idle_j: float64 [n, N]: joules at rest; None if they are not counted.
-
-    >>> ledger = Ledger(np.ones((2, 3)), np.ones((2, 3)), np.ones(2), np.ones(2), np.zeros(2))
-    >>> ledger.spent_j.tolist(), ledger.first(1).total_j
-    ([4.0, 4.0, 4.0], 6.0)
-    """
-
-    compute_j: FloatArray
-    exchange_j: FloatArray
-    latency_s: FloatArray
-    bits: FloatArray
-    server_j: FloatArray
-    receive_j: FloatArray | None = None
-    idle_j: FloatArray | None = None
-
-    @property
-    def iterations(self) -> int:
-        """Number n of iterations."""
-        return len(self.latency_s)
-
-    @cached_property
-    def energy_j(self) -> FloatArray:
-        """float64 [n, N]: joules of each device in each iteration."""
-        working = np.asarray(self.compute_j + self.exchange_j)
-        return working if self.idle_j is None else np.asarray(working + self.idle_j)
-
-    @property
-    def columns_j(self) -> FloatArray:
-        """float64 [4, N]: joules of all iterations for computing, sending, receiving, at rest."""
-        compute, exchange = self.compute_j.sum(axis=0), self.exchange_j.sum(axis=0)
-        nothing = np.zeros_like(compute)
-        heard = nothing if self.receive_j is None else self.receive_j.sum(axis=0)
-        idle = nothing if self.idle_j is None else self.idle_j.sum(axis=0)
-        return np.stack([compute, exchange - heard, heard, idle])
-
-    @cached_property
-    def spent_j(self) -> FloatArray:
-        """float64 [N]: joules that each battery pays in all."""
-        return np.asarray(self.energy_j.sum(axis=0))
-
-    @property
-    def total_j(self) -> float:
-        """Joules of all batteries together."""
-        return float(self.spent_j.sum())
-
-    def first(self, iterations: int) -> Ledger:
-        """The ledger of the first iterations only."""
-        return self._each(lambda column: column[:iterations])
-
-    def tiled(self, iterations: int) -> Ledger:
-        """One iteration's ledger, as that of several that are all alike (views, not copies)."""
-        return self._each(lambda one: np.broadcast_to(one, (iterations, *one.shape[1:])))
-
-    def then(self, later: Ledger) -> Ledger:
-        """This ledger, followed by another."""
-        names = [one.name for one in fields(self) if getattr(self, one.name) is not None]
-        both = {name: (getattr(self, name), getattr(later, name)) for name in names}
-        return Ledger(**{name: np.concatenate(pair) for name, pair in both.items()})
-
-    def _each(self, change: Callable[[FloatArray], FloatArray]) -> Ledger:
-        columns = {one.name: getattr(self, one.name) for one in fields(self)}
-        return Ledger(**{name: change(one) for name, one in columns.items() if one is not None})
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,11 +98,9 @@ class Contender:
         """
         if self.settle is None or sent is None:
             return self.reserve
-        import jax  # a method that settles afterwards has trained
-
-        return self.settle(jax.tree.map(lambda leaf: np.asarray(leaf)[:, seed], sent))
+        return self.settle(tree_map(lambda leaf: np.asarray(leaf)[:, seed], sent))
 
     def leftover_j(self, ledger: Ledger | None = None) -> FloatArray:
         """float64 [N]: what stays in the batteries; negative where they are overdrawn."""
         spent = (self.reserve if ledger is None else ledger).spent_j
-        return np.asarray(self.battery_j - spent)
+        return left_of(self.battery_j, spent)

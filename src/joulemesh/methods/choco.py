@@ -27,21 +27,30 @@ from __future__ import annotations
 
 __all__ = ["Links", "choco", "compress", "largest", "linked_choco"]
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from joulemesh.methods.base import FloatArray, IntArray
 from joulemesh.methods.compression import BUCKET, Compressor
-from joulemesh.methods.sampling import hashed, key_words, permuted
-from joulemesh.methods.stacked import flatten, mixed
-from joulemesh.models.core import Params
+from joulemesh.methods.sampling import hashed, permuted
 from joulemesh.training import draws
-from joulemesh.training.jax.exchange import ROUND, Context, Exchange
+from joulemesh.training.arrays import (
+    ROUND,
+    Array,
+    Tree,
+    flatten,
+    is_jax,
+    like,
+    namespace,
+    pad,
+    place,
+    put,
+    repeat,
+)
+from joulemesh.training.exchange import Context, Exchange, key_words
 
 _U = np.uint32
 
@@ -70,29 +79,29 @@ def choco(
     """
     sent = rounded_to_wire(squeeze, wire)
 
-    def init(params: Params) -> jax.Array:
+    def init(params: Tree) -> Array:
         return flatten(params)[0]
 
     def apply(
-        params: Params, copies: jax.Array, key: jax.Array, context: Context
-    ) -> tuple[Params, jax.Array, tuple[()]]:
+        params: Tree, copies: Array, key: Any, context: Context
+    ) -> tuple[Tree, Array, tuple[()]]:
         flat, back = flatten(params)
-        words = key_words(key)
+        xp, words, here = namespace(flat), key_words(key), place(context.active, flat)
 
-        def mix(number: jax.Array, carry: tuple[jax.Array, jax.Array]) -> Any:
+        def mix(number: Any, carry: tuple[Array, Array]) -> Any:
             x, y = carry
-            each = draws.fold(draws.fold(words, number.astype(jnp.uint32)), _numbers(len(x)))
+            each = draws.fold(draws.fold(words, number.astype(_U)), _numbers(len(x)))
             public = y + sent(compress(squeeze, x - y, each))
-            y = jnp.where(context.active[:, None], public, y) if away else public
-            return x + gamma * (mixed(y, context) - y), y
+            y = xp.where(here[:, None], public, y) if away else public
+            return x + gamma * (context.mix(y) - y), y
 
-        flat, copies = lax.fori_loop(0, mixings, mix, (flat, copies))
+        flat, copies = repeat(mixings, mix, (flat, copies))
         return back(flat), copies, ()
 
     return Exchange(init, apply, rounds=True)
 
 
-def rounded_to_wire(squeeze: Compressor, wire: str) -> Callable[[jax.Array], jax.Array]:
+def rounded_to_wire(squeeze: Compressor, wire: str) -> Callable[[Array], Array]:
     """What receivers get of a compressed message; QSGD's has bits of its own.
 
     What rounding takes away stays in the difference of parameters and copy, and is sent again.
@@ -150,41 +159,42 @@ def linked_choco(
     """
     short = rounded_to_wire(squeeze, wire)
 
-    def init(params: Params) -> jax.Array:
-        return flatten(params)[0][links.sender]
+    def init(params: Tree) -> Array:
+        flat = flatten(params)[0]
+        return flat[place(links.sender, flat)]
 
     def apply(
-        params: Params, copies: jax.Array, key: jax.Array, context: Context
-    ) -> tuple[Params, jax.Array, tuple[()]]:
+        params: Tree, copies: Array, key: Any, context: Context
+    ) -> tuple[Tree, Array, tuple[()]]:
         flat, back = flatten(params)
-        words, arrived = key_words(key), jnp.asarray(context.arrived)
-        weight = jnp.asarray(links.weight, flat.dtype)
-        heard, said = jnp.asarray(links.heard), jnp.asarray(links.said)
+        xp, words, arrived = namespace(flat), key_words(key), place(context.arrived, flat)
+        weight, sender = like(links.weight, flat), place(links.sender, flat)
+        heard, said = place(links.heard, flat), place(links.said, flat)
 
-        def mix(number: jax.Array, carry: tuple[jax.Array, jax.Array]) -> Any:
+        def mix(number: Any, carry: tuple[Array, Array]) -> Any:
             x, y = carry
-            each = draws.fold(draws.fold(words, number.astype(jnp.uint32)), _numbers(len(x)))
+            each = draws.fold(draws.fold(words, number.astype(_U)), _numbers(len(x)))
             own = (each[0][links.sender], each[1][links.sender])  # a device draws once for all
-            sent = short(compress(squeeze, x[links.sender] - y, own))
-            y = jnp.where(arrived[number][:, None], y + sent, y)
+            sent = short(compress(squeeze, x[sender] - y, own))
+            y = xp.where(arrived[number][:, None], y + sent, y)
 
-            def hear(k: jax.Array, total: jax.Array) -> jax.Array:
+            def hear(k: Any, total: Array) -> Array:
                 return total + weight[:, k, None] * (y[heard[:, k]] - y[said[:, k]])
 
-            pull = lax.fori_loop(0, heard.shape[1], hear, jnp.zeros_like(x))
+            pull = repeat(heard.shape[1], hear, xp.zeros_like(x))
             return x + gamma * pull, y
 
-        flat, copies = lax.fori_loop(0, mixings, mix, (flat, copies))
+        flat, copies = repeat(mixings, mix, (flat, copies))
         return back(flat), copies, ()
 
     return Exchange(init, apply, rounds=True)
 
 
 def _numbers(count: int) -> Any:
-    return np.arange(count, dtype=np.uint32)
+    return np.arange(count, dtype=_U)
 
 
-def compress(squeeze: Compressor, x: jax.Array, keys: draws.Key) -> jax.Array:
+def compress(squeeze: Compressor, x: Array, keys: draws.Key) -> Array:
     """Q of every row: what the receivers make of the message.
 
     Args:
@@ -195,35 +205,32 @@ def compress(squeeze: Compressor, x: jax.Array, keys: draws.Key) -> jax.Array:
     Returns:
         [N, P].
 
-    >>> x = jnp.array([[3.0, -4.0, 0.0, 1.0]])
-    >>> compress(Compressor("topk", 0.5), x, (jnp.zeros(1, jnp.uint32),) * 2).tolist()
+    >>> x = np.array([[3.0, -4.0, 0.0, 1.0]])
+    >>> compress(Compressor("topk", 0.5), x, (np.zeros(1, np.uint32),) * 2).tolist()
     [[3.0, -4.0, 0.0, 0.0]]
     """
-    size = x.shape[1]
+    size, xp = x.shape[1], namespace(x)
     if squeeze.kind == "identity":
         return x
     if squeeze.kind == "topk":
-        return jnp.where(largest(jnp.abs(x), squeeze.kept(size)), x, 0)
+        return xp.where(largest(xp.abs(x), squeeze.kept(size)), x, 0)
     wide = (keys[0][:, None], keys[1][:, None])
     if squeeze.kind == "randk":
-        chosen = permuted(wide, jnp.arange(squeeze.kept(size), dtype=jnp.uint32), size)
-        rows = jnp.arange(len(x))[:, None]
-        return jnp.zeros_like(x).at[rows, chosen].set(x[rows, chosen], unique_indices=True)
-    word = hashed(hashed(jnp.arange(size, dtype=jnp.uint32) + wide[0]) ^ wide[1])
-    uniform = (word >> _U(8)).astype(x.dtype) * 2.0**-24
+        chosen = place(permuted(wide, np.arange(squeeze.kept(size), dtype=_U), size), x)
+        rows = place(np.arange(len(x)), x)[:, None]
+        return put(xp.zeros_like(x), (rows, chosen), x[rows, chosen], unique=True)
+    word = hashed(hashed(np.arange(size, dtype=_U) + wide[0]) ^ wide[1])
+    uniform = like(word >> _U(8), x) * 2.0**-24
     buckets = -(-size // BUCKET)
-    cut = jnp.pad(x, ((0, 0), (0, buckets * BUCKET - size))).reshape(len(x), buckets, BUCKET)
-    norm = jnp.repeat(jnp.linalg.norm(cut, axis=2), BUCKET, axis=1)[:, :size]
-    level = jnp.floor(squeeze.amount * jnp.abs(x) / jnp.where(norm > 0, norm, 1) + uniform)
-    quantised: jax.Array = jnp.sign(x) * norm * level / (squeeze.amount * squeeze.shrink(size))
-    return quantised
+    cut = pad(x, (0, buckets * BUCKET - size)).reshape(len(x), buckets, BUCKET)
+    each = xp.linalg.vector_norm(cut, axis=2)[:, :, None]
+    norm = xp.broadcast_to(each, cut.shape).reshape(len(x), -1)[:, :size]
+    level = xp.floor(squeeze.amount * xp.abs(x) / xp.where(norm > 0, norm, 1) + uniform)
+    return xp.sign(x) * norm * level / (squeeze.amount * squeeze.shrink(size))
 
 
-def largest(values: jax.Array, count: int) -> jax.Array:
+def largest(values: Array, count: int) -> Array:
     """Mark exactly ``count`` of the largest numbers of every row, the first among equals.
-
-    Bisection on the bits of non-negative numbers, which are ordered as the numbers are: no
-    sorting, which is slow on a CPU.
 
     Args:
         values: [N, P], not negative.
@@ -232,22 +239,36 @@ def largest(values: jax.Array, count: int) -> jax.Array:
     Returns:
         bool [N, P].
 
-    >>> largest(jnp.array([[1.0, 3.0, 1.0, 2.0]]), 3).tolist()
+    >>> largest(np.array([[1.0, 3.0, 1.0, 2.0]]), 3).tolist()
     [[True, True, False, True]]
     """
+    xp = namespace(values)
+    if is_jax(values):
+        values, floor = _bisected(values, count)
+    else:
+        floor = xp.sort(values, axis=1)[:, values.shape[1] - count, None]
+    above, tied = values > floor, values == floor
+    room = count - xp.sum(above, axis=1, keepdims=True)
+    return above | (tied & (xp.cumulative_sum(xp.astype(tied, xp.int32), axis=1) <= room))
+
+
+def _bisected(values: Array, count: int) -> tuple[Array, Array]:
+    """The bits of non-negative numbers [N, P], and [N, 1] those of the count-th largest.
+
+    They are ordered as the numbers are, so that bisection finds it: no sorting, which XLA is slow
+    at on a CPU.
+    """
+    jax = sys.modules["jax"]
+    jnp, lax = jax.numpy, jax.lax
     wide = jnp.uint64 if values.dtype == jnp.float64 else jnp.uint32
     bits = lax.bitcast_convert_type(values, wide)
     digits = np.iinfo(wide).bits - 1  # the sign is 0
 
-    def raise_(number: jax.Array, floor: jax.Array) -> jax.Array:
+    def raise_(number: Array, floor: Array) -> Array:
         one = jnp.ones_like(floor)
         trial = floor | (one << (digits - 1 - number).astype(wide))
         enough = jnp.sum(bits >= trial, axis=1, keepdims=True) >= count
         return jnp.where(enough, trial, floor)
 
     # The largest floor that at least ``count`` numbers reach: the count-th largest number.
-    floor = lax.fori_loop(0, digits, raise_, jnp.zeros((len(values), 1), wide))
-    above, tied = bits > floor, bits == floor
-    room = count - jnp.sum(above, axis=1, keepdims=True)
-    marked: jax.Array = above | (tied & (jnp.cumsum(tied, axis=1) <= room))
-    return marked
+    return bits, lax.fori_loop(0, digits, raise_, jnp.zeros((len(values), 1), wide))

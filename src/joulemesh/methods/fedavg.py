@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.bibliography import MCMAHAN
-from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
+from joulemesh.ledger import Ledger, charge
+from joulemesh.methods.base import Contender, FloatArray, IntArray
 from joulemesh.methods.losses import drawn
-from joulemesh.methods.moment import Act, Follow, Moment, Sent
+from joulemesh.methods.moment import Act, Follow, Moment
 from joulemesh.methods.parameters import AS_PLANNED, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
@@ -152,24 +153,14 @@ def star_costs(setting: Setting) -> LinkCosts:
     return star(setting).costs(0)
 
 
-def _sent(route: Route, ground: Ground) -> Sent:
+def _sent(route: Route, ground: Ground) -> Ledger:
     """What the messages to the server and back cost."""
-    priced, bits = ground.pricer.route(route, ground.costs(0)), ground.pricer.bits(route)
-    joules = priced.energy_j[0]
-    heard = np.zeros_like(joules) if priced.receive_j is None else priced.receive_j[0]
-    return Sent(joules[:-1], heard[:-1], float(priced.latency_s[0]), bits, float(joules[-1]))
+    priced = ground.pricer.route(route, ground.costs(0))
+    return priced.served_by(ground.world.graph.devices - 1)
 
 
 def _prices(setting: Setting, tau: int, ground: Ground, route: Route) -> Prices:
-    sent = _sent(route, ground)
-    one = setting.ledger(
-        tau,
-        sent.exchange_j[None],
-        np.array([sent.seconds]),
-        np.array([sent.bits]),
-        server_j=np.array([sent.server_j]),
-        receive_j=sent.receive_j[None] if sent.receive_j.any() else None,
-    )
+    one = charge(setting.world.devices, tau, _sent(route, ground))
 
     def prices(start: int, stop: int) -> Ledger:
         del start, stop

@@ -15,8 +15,9 @@ import numpy as np
 
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.methods.adaptive import PAPER, scheme_bits
-from joulemesh.methods.base import Contender, Ledger
+from joulemesh.ledger import Ledger, charge
+from joulemesh.methods.adaptive import PAPER
+from joulemesh.methods.base import Contender
 from joulemesh.methods.losses import with_losses
 from joulemesh.methods.moment import Moment
 from joulemesh.methods.parameters import whole
@@ -44,36 +45,21 @@ def scheme_prices(setting: Setting, tau: int) -> Prices:
     def route(t: int) -> Route:
         return scheme.route(ground.seen_costs(t), t)
 
-    along = setting.route_prices(tau, route, alike=not scheme.random)
+    along = setting.exchanges(route, alike=not scheme.random)
 
-    def pairwise(start: int, stop: int) -> Ledger:
-        priced = ground.pricer.scheme(scheme, ground.costs(0), start, stop)
-        bits = scheme_bits(ground.pricer, scheme, route, start, stop)
-        return setting.ledger(
-            tau, priced.energy_j, priced.latency_s, bits, receive_j=priced.receive_j
-        )
-
-    plain = pairwise if scheme.random and not setting.fading else along
-    if not ground.floods(scheme):
-        return plain
-
-    def flooded(start: int, stop: int) -> Ledger:
-        ledger = plain(start, stop)
-        ledger = ledger if ledger.iterations > 1 else ledger.tiled(stop - start)
-        exchange_j, latency_s = ledger.exchange_j.copy(), ledger.latency_s.copy()
-        heard = None if ledger.receive_j is None else ledger.receive_j.copy()
-        fresh = ground.flooded(scheme, start, stop)
-        for row in np.flatnonzero(fresh).tolist():
+    def exchanges(start: int, stop: int) -> Ledger:
+        if scheme.random and not setting.fading:
+            return ground.pricer.scheme(scheme, ground.costs(0), start, stop)
+        sent = along(start, stop)
+        if not ground.floods(scheme):
+            return sent
+        sent = sent if sent.iterations > 1 else sent.tiled(stop - start)
+        for row in np.flatnonzero(ground.flooded(scheme, start, stop)).tolist():
             flood = ground.pricer.coordination(scheme, ground.costs(start + row))
-            exchange_j[row] += flood.energy_j[0]
-            latency_s[row] += float(flood.latency_s[0])
-            if heard is not None and flood.receive_j is not None:
-                heard[row] += flood.receive_j[0]
-        bits = ledger.bits + fresh * ground.pricer.flood_bits(scheme)
-        idle_j = setting.idle_j(latency_s)
-        return Ledger(ledger.compute_j, exchange_j, latency_s, bits, ledger.server_j, heard, idle_j)
+            sent = sent + flood.where(np.arange(stop - start) == row)
+        return sent
 
-    return flooded
+    return lambda start, stop: charge(setting.world.devices, tau, exchanges(start, stop))
 
 
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:

@@ -26,10 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from joulemesh.aggregation.route import Route
 from joulemesh.citation import Citation
@@ -43,18 +40,27 @@ from joulemesh.methods.sampling import (
     GOSSIP,
     GOSSIP_PARTS,
     Neighbours,
-    key_words,
     neighbours_of,
     permuted,
     scores,
     world_key,
 )
 from joulemesh.methods.setting import Setting
-from joulemesh.methods.stacked import flatten
 from joulemesh.methods.walk import walk
-from joulemesh.models.core import Params
 from joulemesh.training import draws
-from joulemesh.training.jax.exchange import Context, Exchange
+from joulemesh.training.arrays import (
+    Array,
+    Tree,
+    choices,
+    flatten,
+    like,
+    namespace,
+    pad,
+    place,
+    put,
+    repeat,
+)
+from joulemesh.training.exchange import Context, Exchange, key_words
 from joulemesh.world.topology import Graph
 
 AGE_BITS = 32
@@ -98,8 +104,7 @@ class GossipLearning:
         """Whom each device sends to in iteration t (uint32, from 0): [N]."""
         number, _ = self._words(t)
         slot = draws.below(number, self.neighbours.degree.astype(np.uint32))
-        table: Any = self.neighbours.table
-        table = table if isinstance(slot, np.ndarray) else jnp.asarray(table, jnp.int32)
+        table = place(self.neighbours.table.astype(np.int32), slot)
         return table[np.arange(len(table)), slot.astype(np.int32)]
 
     def part(self, t: Any) -> Any:
@@ -166,71 +171,75 @@ class GossipLearning:
         """
         count = len(self.neighbours.degree)
 
-        def init(params: Params) -> jax.Array:
-            return jnp.zeros((count, max(1, self.parts)), jnp.int32)
+        def init(params: Tree) -> Array:
+            return choices(params).zeros((count, max(1, self.parts)), dtype=np.int32)
 
         def apply(
-            params: Params, age: jax.Array, key: jax.Array, context: Context
-        ) -> tuple[Params, jax.Array, tuple[()]]:
+            params: Tree, age: Array, key: Any, context: Context
+        ) -> tuple[Tree, Array, tuple[()]]:
             flat, back = flatten(params)
-            t = context.iteration
+            t, xp = context.iteration, choices(params)
             steps = draws.steps_per_round(context.size, self.batch, self.local_round)
-            older = (self.tau * steps).astype(jnp.int32)
+            older = (self.tau * steps).astype(np.int32)
             if to is not None:
-                older = jnp.where(context.active, older, 0)
+                older = xp.where(context.active, older, 0)
             age = age + older[:, None]
-            partners = self.partners(t) if to is None else jnp.asarray(to, jnp.int32)[t]
-            coordinates = self._coordinates(key, t)
-            column = self.part(t) if self.parts else jnp.zeros(count, jnp.uint32)
+            partners = self.partners(t) if to is None else xp.asarray(to, dtype=np.int32)[t]
+            coordinates = self._coordinates(key_words(key), t)
+            column = self.part(t) if self.parts else xp.zeros(count, dtype=np.uint32)
             if not isinstance(context.arrived, tuple):
-                partners = jnp.where(context.arrived, partners, count)
-            flat, age = _merge(flat, age, partners, coordinates, column.astype(jnp.int32))
+                partners = xp.where(context.arrived, partners, count)
+            flat, age = _merge(flat, age, partners, coordinates, column.astype(np.int32))
             return back(flat), age, ()
 
         return Exchange(init, apply)
 
-    def _coordinates(self, key: jax.Array, t: jax.Array) -> jax.Array:
+    def _coordinates(self, words: draws.Key, t: Any) -> Any:
         """int32 [N, longest]: what each device sends; ``size`` where its message has ended."""
-        lanes = jnp.arange(self.longest, dtype=jnp.uint32)
+        lanes, xp = np.arange(self.longest, dtype=np.uint32), namespace(words[0])
         if self.parts:
-            chosen = (self.part(t)[:, None] + _U(self.parts) * lanes).astype(jnp.int32)
-            return jnp.minimum(chosen, self.size)
-        each = draws.fold(key_words(key), self._devices)
+            chosen = (self.part(t)[:, None] + _U(self.parts) * lanes).astype(np.int32)
+            return chosen.clip(None, self.size)
+        each = draws.fold(words, self._devices)
         if self.fraction == 1:
-            chosen = jnp.broadcast_to(lanes, (len(each[0]), self.size)).astype(jnp.int32)
+            chosen = np.broadcast_to(lanes, (len(each[0]), self.size)).astype(np.int32)
         else:
             chosen = permuted((each[0][:, None], each[1][:, None]), lanes, self.size)
-        return jnp.where(lanes < self.count(t)[:, None], chosen, self.size)
+        return xp.where(lanes < self.count(t)[:, None], chosen, self.size)
 
 
 def _merge(
-    flat: jax.Array, age: jax.Array, to: jax.Array, coordinates: jax.Array, column: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+    flat: Array, age: Array, to: Array, coordinates: Array, column: Array
+) -> tuple[Array, Array]:
     """Merge every message into its receiver, one sender after another.
 
     Args:
         flat: [N, P], as sent.
         age: int32 [N, S], as sent.
-        to: [N], the receiver of each device's message; N for nobody, or if it is lost, since what
-            is written there is dropped.
+        to: [N], the receiver of each device's message; N for nobody, or if it is lost.
         coordinates: int32 [N, m], P beyond a message's end.
         column: int32 [N], which of the ages goes with the message.
     """
-    sent = jnp.take_along_axis(flat, coordinates, axis=1, mode="clip")
-    sent_age = jnp.take_along_axis(age, column[:, None], axis=1)[:, 0]
+    count, size = flat.shape
+    senders, xp = np.arange(count), namespace(age)
+    # A row more and a column more take what nobody receives.
+    values, ages = pad(flat, (1, 1)), pad(age, (1, 0))
+    places = place(coordinates, flat)
+    sent, sent_age = values[place(senders[:, None], flat), places], ages[senders, column]
 
-    def receive(i: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def receive(i: Any, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         values, ages = carry
-        k, j = to[i], coordinates[i]
-        mine = ages[k, column[i]]
-        share = sent_age[i].astype(values.dtype) / jnp.maximum(mine + sent_age[i], 1)
-        own = values[k].at[j].get(mode="clip")
-        row = values[k].at[j].set(own + share * (sent[i] - own), mode="drop")
-        ages = ages.at[k, column[i]].set(jnp.maximum(mine, sent_age[i]), mode="drop")
-        return values.at[k].set(row, mode="drop"), ages
+        k, j = to[i], places[i]
+        mine, theirs = ages[k, column[i]], sent_age[i]
+        share = like(theirs, values) / like(xp.maximum(mine + theirs, 1), values)
+        row = values[k]
+        own = row[j]
+        row = put(row, j, own + share * (sent[i] - own))
+        ages = put(ages, (k, column[i]), xp.maximum(mine, theirs))
+        return put(values, k, row), ages
 
-    merged: tuple[jax.Array, jax.Array] = lax.fori_loop(0, len(to), receive, (flat, age))
-    return merged
+    values, ages = repeat(count, receive, (values, ages))
+    return values[:count, :size], ages[:count]
 
 
 def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulemesh.errors import Edit, InfeasibleError, ScenarioError
-from joulemesh.methods.base import FloatArray, Ledger
+from joulemesh.errors import Edit, InfeasibleError, ScenarioError, called
+from joulemesh.ledger import Ledger
+from joulemesh.methods.base import FloatArray
 from joulemesh.planning.budget import at_least
-from joulemesh.planning.exact import exact_sum, within
+from joulemesh.tolerance import affordable, left_of, within
 from joulemesh.units import counted, duration, energy
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 64  # iterations priced at first; then twice as many each time
 _MOST = 1_000_000
-_ROUNDING = 1e-12  # of a sum that is itself rounded; no budget is exceeded by it
 
 
 def run_length(
@@ -80,28 +80,28 @@ def cut(setting: Setting, name: str, ledger: Ledger, battery_j: FloatArray | Non
     n = payable(setting, ledger, battery_j)
     if n == 0:
         raise refusal(setting, name, ledger)
-    return ledger.first(n)
+    return ledger[:n]
 
 
 def _ended(ledger: Ledger, n: int, last: Callable[[int], Ledger]) -> Ledger:
     """The first n iterations, of which the last is another."""
     end = last(n - 1)
-    return end if n == 1 else ledger.first(n - 1).then(end)
+    return end if n == 1 else ledger[: n - 1].then(end)
 
 
 def _reserved(setting: Setting, name: str, ledger: Ledger, last: Callable[[int], Ledger]) -> Ledger:
     """As many iterations as leave enough for the last one."""
     most = min(payable(setting, ledger) + 1, ledger.iterations)
-    end, before = last(most - 1), ledger.first(most - 1)
+    end, before = last(most - 1), ledger[: most - 1]
     fits = np.ones(most, bool)
     if setting.limits_time:
-        seconds = np.append(0.0, np.cumsum(before.latency_s)) + end.latency_s[0]
-        fits &= seconds <= setting.limit_s
+        seconds = np.append(0.0, np.cumsum(before.seconds)) + end.seconds[0]
+        fits &= within(setting.limit_s, seconds)
     if setting.limits_energy:
         joules = np.cumsum(before.energy_j, axis=0)
         joules = np.concatenate([np.zeros((1, setting.devices)), joules]) + end.energy_j[0]
-        fits &= (joules <= setting.battery_j).all(axis=1)
-    # Sums are rounded, and under fading the end has another price: what is taken is checked.
+        fits &= within(setting.battery_j, joules).all(axis=1)
+    # Under fading the end has another price: what is taken is checked.
     for n in range(max(1, int(fits.sum())), 0, -1):
         found = _ended(ledger, n, last)
         if payable(setting, found) == n:
@@ -110,14 +110,13 @@ def _reserved(setting: Setting, name: str, ledger: Ledger, last: Callable[[int],
 
 
 def _alike(setting: Setting, one: Ledger) -> int:
-    """How many iterations, all alike, the budget may pay for, or one more."""
+    """How many iterations, all alike, the budget pays for."""
     ratios = []
     if setting.limits_energy:
-        ratios.append(float(np.min(setting.battery_j / one.energy_j[0])))
+        ratios.append(int(affordable(setting.battery_j, one.energy_j[0]).min()))
     if setting.limits_time:
-        ratios.append(setting.limit_s / float(one.latency_s[0]))
-    ratio = min(ratios)
-    return _MOST + 1 if ratio > _MOST else min(int(ratio) + 1, _MOST)
+        ratios.append(int(affordable(setting.limit_s, one.seconds[0])))
+    return min(*ratios, _MOST + 1)
 
 
 def payable(setting: Setting, ledger: Ledger, battery_j: FloatArray | None = None) -> int:
@@ -131,18 +130,14 @@ def payable(setting: Setting, ledger: Ledger, battery_j: FloatArray | None = Non
     held_j = setting.battery_j if battery_j is None else battery_j
     n = ledger.iterations
     if setting.limits_time:
-        n = _paid(np.array([setting.limit_s]), ledger.latency_s[:, None])
+        n = _paid(np.array([setting.limit_s]), ledger.seconds[:, None])
     return _paid(held_j, ledger.energy_j[:n]) if setting.limits_energy else n
 
 
 def _paid(budget: FloatArray, costs: FloatArray) -> int:
     """How many rows of the costs [n, N] the budgets [N] pay for."""
-    over = (np.cumsum(costs, axis=0) > budget).any(axis=1)
-    n = int(np.argmax(over)) + 1 if over.any() else len(costs)
-    # That sum is rounded; the exact one decides.
-    while n and not within(budget, *exact_sum(costs[:n])).all():
-        n -= 1
-    return n
+    over = ~within(budget, np.cumsum(costs, axis=0)).all(axis=1)
+    return int(np.argmax(over)) if over.any() else len(costs)
 
 
 def refusal(setting: Setting, name: str, one: Ledger) -> InfeasibleError:
@@ -153,22 +148,32 @@ def refusal(setting: Setting, name: str, one: Ledger) -> InfeasibleError:
         name: of the method.
         one: the ledger of its first iteration.
     """
-    if setting.limits_time and one.latency_s[0] > setting.limit_s:
+    if setting.limits_time and one.seconds[0] > setting.limit_s:
         return InfeasibleError(
-            f"one iteration of {name} takes {duration(one.latency_s[0], digits=6)}, but "
-            f"{setting.limit_words}",
-            constraint="time",
+            "one iteration of {method} takes {needs_s}, but {limit}",
+            code="time",
+            figures={
+                "method": name,
+                "needs_s": one.seconds[0],
+                "limit": setting.limit_words,
+                "has_s": setting.limit_s,
+            },
         )
     device = int(np.argmax(one.energy_j[0] / setting.battery_j))
     need = float(one.energy_j[0, device])
     return InfeasibleError(
-        f"device {device} cannot pay for one iteration of {name} from its battery of "
-        f"{energy(setting.battery_j[device], digits=6)}: computing takes "
-        f"{energy(one.compute_j[0, device], digits=6)} and the exchange "
-        f"{energy(one.exchange_j[0, device], digits=6)}",
-        remedies=[(Edit("budget.energy_j", at_least(need), "raise"),)],
+        "{device} cannot pay for one iteration of {method} from its battery of {has_j}: computing "
+        "takes {compute_j} and the exchange {exchange_j}",
+        code="energy",
         device=device,
-        constraint="energy",
+        figures={
+            "method": name,
+            "has_j": setting.battery_j[device],
+            "needs_j": need,
+            "compute_j": one.compute_j[0, device],
+            "exchange_j": one.exchange_j[0, device],
+        },
+        remedies=[(Edit("budget.energy_j", at_least(need), "raise"),)],
     )
 
 
@@ -185,8 +190,8 @@ def stop_notes(
     """
     held_j = setting.battery_j if battery_j is None else battery_j
     left_j = held_j - ledger.spent_j
-    left_s = setting.limit_s - float(ledger.latency_s.sum()) if setting.limits_time else 0.0
-    late = setting.limits_time and left_s < ledger.latency_s[-1]
+    left_s = setting.limit_s - float(ledger.seconds.sum()) if setting.limits_time else 0.0
+    late = setting.limits_time and left_s < ledger.seconds[-1]
     if not setting.limits_energy or late or (left_j < ledger.energy_j[-1]).any():
         return ()
     share = float(left_j.sum() / held_j.sum())
@@ -217,23 +222,26 @@ def notes_on(
     held_j = setting.battery_j if battery_j is None else battery_j
     notes = []
     most = "at most " if at_most else ""
-    if setting.deadline_s is not None and (late := ledger.latency_s > setting.deadline_s).any():
+    if (
+        setting.deadline_s is not None
+        and (late := ~within(setting.deadline_s, ledger.seconds)).any()
+    ):
         notes.append(
             f"{most}{int(late.sum())} of {ledger.iterations} iterations exceed the deadline of "
-            f"{duration(setting.deadline_s)} (the longest takes {duration(ledger.latency_s.max())})"
+            f"{duration(setting.deadline_s)} (the longest takes {duration(ledger.seconds.max())})"
         )
-    taken_s = float(ledger.latency_s.sum())
-    if setting.total_s is not None and taken_s > setting.total_s * (1 + _ROUNDING):
+    taken_s = float(ledger.seconds.sum())
+    if setting.total_s is not None and not within(setting.total_s, taken_s):
         notes.append(
             f"takes {most}{duration(taken_s)}, more than the total time of "
             f"{duration(setting.total_s)}"
         )
-    short_j = ledger.spent_j - held_j
-    over = short_j > held_j * _ROUNDING
+    short_j = -left_of(held_j, ledger.spent_j)
+    over = short_j > 0
     if over.any():
         device = int(np.argmax(short_j))
         notes.append(
             f"overdraws {most}{int(over.sum())} of {setting.devices} batteries "
-            f"(device {device} by {energy(short_j[device])})"
+            f"({called(device, setting.ground.names)} by {energy(short_j[device])})"
         )
     return tuple(notes)

@@ -31,8 +31,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
@@ -45,11 +43,10 @@ from joulemesh.methods.moment import Mixings
 from joulemesh.methods.parameters import AS_PLANNED, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
-from joulemesh.methods.stacked import flatten, mixed
 from joulemesh.methods.walk import walk
-from joulemesh.models.core import Params
 from joulemesh.setup.from_plan import power_mixing, require_room
-from joulemesh.training.jax.exchange import Context, Exchange
+from joulemesh.training.arrays import Tree, flatten, namespace, tree_map
+from joulemesh.training.exchange import Context, Exchange
 
 
 @lru_cache(maxsize=32)  # equal exchanges share their compiled programs
@@ -63,20 +60,18 @@ def led(strength: float) -> Exchange:
         The exchange; the schedule's ``mixing`` is W.
     """
 
-    def init(params: Params) -> Params:
-        return jax.tree.map(jnp.zeros_like, params)
+    def init(params: Tree) -> Tree:
+        return tree_map(lambda leaf: namespace(leaf).zeros_like(leaf), params)
 
-    def apply(
-        params: Params, y: Params, key: jax.Array, context: Context
-    ) -> tuple[Params, Params, tuple[()]]:
+    def apply(params: Tree, y: Tree, key: Any, context: Context) -> tuple[Tree, Tree, tuple[()]]:
         del key
         flat, back = flatten(params)
-        new = back(mixed(flat, context))
-        y = jax.tree.map(lambda own, before, after: own + before - after, y, params, new)
+        new = back(context.mix(flat))
+        y = tree_map(lambda own, before, after: own + before - after, y, params, new)
         return new, y, ()
 
-    def correction(y: Params) -> Params:
-        return jax.tree.map(lambda leaf: strength * leaf, y)
+    def correction(y: Tree) -> Tree:
+        return tree_map(lambda leaf: strength * leaf, y)
 
     return Exchange(init, apply, correction=correction)
 

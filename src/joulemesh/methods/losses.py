@@ -18,8 +18,9 @@ from joulemesh.methods.setting import Setting
 from joulemesh.planning.drawing import Course, Outcome, draw
 from joulemesh.planning.ground import Ground
 from joulemesh.registries import SCHEMES
-from joulemesh.scenario.bits import rounded_to
+from joulemesh.scenario.scenario import rounded_to
 from joulemesh.setup.from_plan import schedule_by_messages
+from joulemesh.tolerance import within
 
 BoolArray = NDArray[np.bool_]
 
@@ -102,42 +103,29 @@ def drawn(
     served = ground.world.graph.devices > count
     spare_j = np.where(made.leftover_j() < 0, np.inf, made.leftover_j())[None]
 
-    def column(values: FloatArray, server: FloatArray | float) -> FloatArray:
-        """[n or 1, N], with the server's beside it."""
-        return np.column_stack([values, np.broadcast_to(server, len(values))]) if served else values
-
-    heard = ledger.receive_j
-    course = Course(
-        ground,
-        route,
-        column(np.broadcast_to(ledger.exchange_j, (n, count)), ledger.server_j),
-        None if heard is None else column(np.broadcast_to(heard, (n, count)), 0.0),
-        ledger.latency_s,
-        np.broadcast_to(True, (n, count + 1)) if served else made.schedule.active,
-        column(spare_j, np.inf),
-        unsent=unsent,
-    )
+    active = made.schedule.active
+    exchange = replace(ledger, compute_j=np.zeros_like(ledger.compute_j), idle_j=0 * ledger.idle_j)
+    if served:
+        exchange, active = exchange.with_server(), np.broadcast_to(True, (n, count + 1))
+        spare_j = np.append(spare_j, [[np.inf]], axis=1)
+    course = Course(ground, route, exchange, ledger.seconds, active, spare_j, unsent=unsent)
     found = draw(course, packets)
-    latency_s, idle_w = ledger.latency_s + found.longer_s, setting.world.devices.idle_w
-    rest = None if found.awake_s is None or idle_w is None else idle_w * found.awake_s[:, :count]
-    turned_out = replace(
-        ledger,
-        exchange_j=found.exchange_j[:, :count],
-        latency_s=latency_s,
-        server_j=found.exchange_j[:, count] if served else ledger.server_j,
-        receive_j=None if found.receive_j is None else found.receive_j[:, :count],
-        idle_j=ledger.idle_j if rest is None else rest,
-    )
+    sent, idle_w = found.exchange, setting.world.devices.idle_w
+    sent = sent.served_by(count) if served else sent
+    turned_out = replace(sent, compute_j=ledger.compute_j, idle_j=ledger.idle_j)
+    if found.awake_s is not None and idle_w is not None:
+        turned_out = replace(turned_out, idle_j=idle_w * found.awake_s[:, :count])
+    seconds = turned_out.seconds
     deadline_s = setting.scenario.budget.deadline_s
-    late = 0 if deadline_s is None else int((latency_s > deadline_s).sum())
+    late = 0 if deadline_s is None else int((~within(deadline_s, seconds)).sum())
     expected_s = float(
         sum(
-            ground.pricer.beside(one, ground.costs(t)).latency_s[0]
+            ground.pricer.beside(one, ground.costs(t)).seconds[0]
             for t in range(n)
             if (one := route(t)) is not None
         )
     )
-    note = found.note(float(course.exchange_j.sum()), expected_s, late)
+    note = found.note(exchange.total_j, expected_s, late)
     notes = (*made.notes, note)
     return replace(made, reserve=turned_out, notes=notes, drawn=True), found
 

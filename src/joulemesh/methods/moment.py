@@ -7,12 +7,12 @@ the answer, an `Act`, costs and who can pay for it is decided in ``walk``.
 
 from __future__ import annotations
 
-__all__ = ["Act", "BoolArray", "Copied", "Follow", "Mixings", "Moment", "Sent", "first_mixing"]
+__all__ = ["Act", "BoolArray", "Copied", "Follow", "Mixings", "Moment", "first_mixing"]
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.gossip import metropolis_mixing, metropolis_route
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.spectrum import metropolis_weights
+from joulemesh.ledger import Ledger
 from joulemesh.methods.base import FloatArray, IntArray
 from joulemesh.planning.remaining import cut_off
 from joulemesh.world.links import LinkCosts
@@ -29,34 +30,6 @@ if TYPE_CHECKING:
     from joulemesh.methods.setting import Setting
 
 BoolArray = NDArray[np.bool_]
-
-
-class Sent(NamedTuple):
-    """What the messages of an iteration cost.
-
-    Attributes:
-        exchange_j: float64 [N]: joules of the radio.
-        receive_j: float64 [N]: what of them is for receiving.
-        seconds: that they take.
-        bits: on the air.
-        server_j: joules that no battery pays.
-    """
-
-    exchange_j: FloatArray
-    receive_j: FloatArray
-    seconds: float
-    bits: float
-    server_j: float = 0.0
-
-    def then(self, other: Sent) -> Sent:
-        """These messages, followed by others."""
-        return Sent(
-            self.exchange_j + other.exchange_j,
-            self.receive_j + other.receive_j,
-            self.seconds + other.seconds,
-            self.bits + other.bits,
-            self.server_j + other.server_j,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,15 +119,11 @@ class Moment:
         edges = self.setting.world.graph.edges[over]
         return metropolis_route(edges, bits, times).on_links(over)
 
-    def price(self, route: Route | None, costs: LinkCosts | None = None) -> Sent:
+    def price(self, route: Route | None, costs: LinkCosts | None = None) -> Ledger:
         """What a route costs, as it turns out unless other costs are given."""
-        if route is None or not len(route.edge):
-            nothing = np.zeros(self.devices)
-            return Sent(nothing, nothing, 0.0, 0.0)
-        pricer = self.setting.pricer
-        priced = pricer.route(route, self.costs if costs is None else costs)
-        heard = 0.0 * priced.energy_j[0] if priced.receive_j is None else priced.receive_j[0]
-        return Sent(priced.energy_j[0], heard, float(priced.latency_s[0]), pricer.bits(route))
+        if route is not None and not len(route.edge):
+            route = None  # nobody is there to send, and nothing is waited for
+        return self.setting.pricer.route(route, self.costs if costs is None else costs)
 
     def mean(self) -> FloatArray:
         """float64 [N, N]: the plain mean of those who take part; the others keep what they have."""
@@ -179,7 +148,7 @@ class Act:
     """
 
     rounds: IntArray
-    sent: Sent
+    sent: Ledger
     matrix: Callable[[], FloatArray] | None = None
     exact: bool = False
     who: BoolArray | None = None
@@ -214,7 +183,7 @@ class Mixings:
 
     def __init__(self, bits: float, times: int = 1, *, lazy: bool = False) -> None:
         self.bits, self.times, self.lazy = bits, times, lazy
-        self._priced: dict[Hashable, Sent] = {}
+        self._priced: dict[Hashable, Ledger] = {}
 
     def act(self, now: Moment, rounds: IntArray, memory: Any = None) -> Act:
         """Rounds, then the mixings.
@@ -226,7 +195,7 @@ class Mixings:
         """
         return Act(rounds, self.price(now), lambda: self.matrix(now), memory=memory)
 
-    def price(self, now: Moment) -> Sent:
+    def price(self, now: Moment) -> Ledger:
         """What the mixings cost."""
         key = now.key
         if key not in self._priced:
@@ -262,7 +231,7 @@ class Copied(Mixings):
         mixed = super().act(now, rounds)
         fresh = np.zeros(0, np.int64) if now.memory is None else np.setdiff1d(now.links, now.memory)
         copies = now.price(now.mixing_route(self.copy_bits, links=fresh))
-        return replace(mixed, sent=copies.then(mixed.sent), memory=now.links)
+        return replace(mixed, sent=copies + mixed.sent, memory=now.links)
 
     def matrix(self, now: Moment) -> FloatArray:
         """float64 [N, N]: what one mixing does."""

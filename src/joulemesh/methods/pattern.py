@@ -22,7 +22,8 @@ from joulemesh.aggregation.choose import choose
 from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.spectrum import metropolis_weights
 from joulemesh.errors import InfeasibleError
-from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
+from joulemesh.ledger import Ledger, charge
+from joulemesh.methods.base import Contender, IntArray
 from joulemesh.methods.horizon import notes_on, run_length
 from joulemesh.methods.losses import neighbours, with_losses
 from joulemesh.methods.moment import Act, Mixings, Moment, first_mixing
@@ -30,15 +31,12 @@ from joulemesh.methods.schemed import Schemed
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.walk import walk
 from joulemesh.registries import SCHEMES
+from joulemesh.tolerance import within
 from joulemesh.training.schedule import Schedule
 
 BoolArray = NDArray[np.bool_]
 Rounds = Callable[[int, int], IntArray]
 """(start, stop) -> the rounds of iterations start..stop−1 (from 0), int [stop − start, N]."""
-
-_AS_CHEAP = 1 + 1e-9
-# Of one exchange: joules [N], what of these is for receiving [N], seconds and bits.
-_Exchange = tuple[FloatArray, FloatArray, float, float]
 
 
 def exact_scheme(setting: Setting) -> tuple[Scheme, str]:
@@ -88,13 +86,13 @@ def _cheapest(setting: Setting, conditions: Conditions) -> Scheme:
         except InfeasibleError:  # a ring, on a graph without one
             continue
         priced = ground.pricer.route(scheme.route(conditions.costs, 0), conditions.costs)
-        found.append((float(priced.energy_j.sum()), float(priced.latency_s[0]), scheme))
+        found.append((float(priced.energy_j.sum()), float(priced.seconds[0]), scheme))
     if not found:
         raise InfeasibleError(
-            "no exact scheme fits this graph: add links, or register one", constraint="topology"
+            "no exact scheme fits this graph: add links, or register one", code="topology"
         )
     least_j = min(joules for joules, _, _ in found)
-    cheap = [(seconds, one) for joules, seconds, one in found if joules <= least_j * _AS_CHEAP]
+    cheap = [(seconds, one) for joules, seconds, one in found if within(least_j, joules)]
     return min(cheap, key=lambda pair: pair[0])[1]
 
 
@@ -144,48 +142,38 @@ class Pattern:
         return self._ledger(self.rounds(t, t + 1), t, np.ones(1, bool))
 
     def _ledger(self, rounds: IntArray, start: int, exact: BoolArray) -> Ledger:
-        devices, count = self.setting.devices, len(exact)
-        joules, seconds, bits = np.zeros((count, devices)), np.zeros(count), np.zeros(count)
-        heard = np.zeros_like(joules)
-        if self.setting.fading:
-            for row, flag in enumerate(exact.tolist()):
-                one = self._exchange(start + row, exact=flag)
-                joules[row], heard[row], seconds[row], bits[row] = one
+        setting, pricer = self.setting, self.setting.ground.pricer
+        if setting.fading:
+            each = [self._exchange(start + row, exact=flag) for row, flag in enumerate(exact)]
+            sent = Ledger.joined(each)
+        elif exact.all():
+            sent = self._average.tiled(len(exact))
         else:
-            for flag, which in ((True, exact), (False, ~exact)):
-                if which.any():
-                    one = self._average if flag else self._mixing
-                    joules[which], heard[which], seconds[which], bits[which] = one
+            sent = self._mixing.where(~exact)
+            sent = sent + self._average.where(exact) if exact.any() else sent
         for row in np.flatnonzero(exact).tolist():
             if self._floods(start + row):
-                scheme, ground = self._exact[0], self.setting.ground
-                flood = ground.pricer.coordination(scheme, ground.costs(start + row))
-                joules[row] += flood.energy_j[0]
-                heard[row] += 0.0 if flood.receive_j is None else flood.receive_j[0]
-                seconds[row] += float(flood.latency_s[0])
-                bits[row] += ground.pricer.flood_bits(scheme)
-        return self.setting.ledger(rounds, joules, seconds, bits, receive_j=heard)
+                flood = pricer.coordination(self._exact[0], setting.costs(start + row))
+                sent = sent + flood.where(np.arange(len(exact)) == row)
+        return charge(setting.world.devices, rounds, sent)
 
     @cached_property
-    def _average(self) -> _Exchange:
+    def _average(self) -> Ledger:
         """An exact average, where links do not change."""
         return self._exchange(0, exact=True)
 
     @cached_property
-    def _mixing(self) -> _Exchange:
+    def _mixing(self) -> Ledger:
         """A mixing with all neighbours, where links do not change."""
         return self._exchange(0, exact=False)
 
-    def _exchange(self, t: int, *, exact: bool) -> _Exchange:
+    def _exchange(self, t: int, *, exact: bool) -> Ledger:
         setting = self.setting
         if exact:
             route = self._exact[0].route(setting.ground.seen_costs(t), t)
         else:
             route = first_mixing(setting, setting.work.model_bits)
-        priced = setting.pricer.route(route, setting.costs(t))
-        heard = 0.0 * priced.energy_j[0] if priced.receive_j is None else priced.receive_j[0]
-        bits = setting.pricer.bits(route)
-        return priced.energy_j[0], heard, float(priced.latency_s[0]), bits
+        return setting.pricer.route(route, setting.costs(t))
 
     def _floods(self, t: int) -> bool:
         """Are link costs flooded before the exact average of iteration t?

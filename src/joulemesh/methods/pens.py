@@ -35,7 +35,8 @@ from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.aggregation.route import Route
 from joulemesh.bibliography import ONOSZKO
 from joulemesh.errors import InfeasibleError
-from joulemesh.methods.base import Contender, FloatArray, Ledger
+from joulemesh.ledger import Ledger, charge
+from joulemesh.methods.base import Contender, FloatArray
 from joulemesh.methods.losses import drawn
 from joulemesh.methods.moment import Act, Moment
 from joulemesh.methods.parameters import AS_PLANNED, whole
@@ -45,7 +46,6 @@ from joulemesh.methods.sampling import neighbours_of
 from joulemesh.methods.setting import Prices, Setting
 from joulemesh.methods.walk import walk
 from joulemesh.planning.drawing import Outcome, tries_of
-from joulemesh.planning.pricing import Prices as DrawnPrices
 from joulemesh.planning.pricing.drawn import drawn_prices
 from joulemesh.planning.workload import explicit_sizes
 
@@ -94,8 +94,8 @@ def _settle(setting: Setting, pens: Pens, tau: int, reserved: Prices) -> Callabl
         if not setting.pricer.medium.shared:
             return found
         # The slots that are reserved serve whoever is asked: fewer transmissions need no more.
-        latency_s = np.minimum(found.latency_s, reserved(0, len(asked)).latency_s)
-        return replace(found, latency_s=latency_s, idle_j=setting.idle_j(latency_s))
+        seconds = np.minimum(found.seconds, reserved(0, len(asked)).seconds)
+        return found.resting(setting.world.devices.idle_w, seconds)
 
     return settle
 
@@ -121,13 +121,11 @@ def _followed(name: str, setting: Setting, pens: Pens, tau: int, notes: Sequence
         if not setting.pricer.medium.shared:
             return found
         # As where nobody is ever away: the slots that are reserved serve whoever is asked.
-        latency_s = np.minimum(found.latency_s, walked.ledger.latency_s)
-        idle_j = setting.idle_j(latency_s)
-        idle_j = None if idle_j is None else np.where(walked.active, idle_j, 0.0)
-        return replace(found, latency_s=latency_s, idle_j=idle_j)
+        seconds = np.minimum(found.seconds, walked.ledger.seconds)
+        return found.resting(setting.world.devices.idle_w, seconds, walked.active)
 
     pens = replace(pens, there=np.stack([pens.near(now) for now in walked.moments]))
-    own = pens.exchange(setting.model)
+    own = pens.exchange()
     return walked.contender(name, exchange=own, settle=settle, notes=notes)
 
 
@@ -172,33 +170,31 @@ def _settle_drawn(
     assert packets is not None
     pricer = ground.pricer
 
-    def exchanged(t: int, asked: Any) -> tuple[DrawnPrices, float]:
+    def exchanged(t: int, asked: Any) -> Ledger:
         every, some = route(t), pens.route(asked, setting.work.model_bits)
         often = found.cut[t] if t in found.cut else tries_of(ground, packets, t, every)[0]
         numbers = every.sender * setting.devices + every.receiver
         order = np.argsort(numbers)
         wanted = some.sender * setting.devices + some.receiver
         which = order[np.searchsorted(numbers[order], wanted)]
-        return drawn_prices(pricer, some, ground.costs(t), often[:, which]), pricer.bits(some)
+        return drawn_prices(pricer, some, ground.costs(t), often[:, which])
 
     def settle(sent: Sent) -> Ledger:
         each = [exchanged(t, asked) for t, asked in enumerate(np.asarray(sent.asked))]
-        prices, most = DrawnPrices.joined([one for one, _ in each]), reserve.first(len(each))
-        joules = np.minimum(prices.energy_j, most.exchange_j)  # who stops listening pays no more
-        heard = prices.receive_j
-        ledger = setting.ledger(
-            tau,
-            joules,
-            prices.latency_s + pricer.overhead_s,
-            np.array([bits for _, bits in each]),
-            own_samples=np.asarray(sent.evaluated) * _FORWARD,
-            receive_j=None if heard is None else np.minimum(heard, joules),
+        prices, most = Ledger.joined(each), reserve[: len(each)]
+        joules = np.minimum(prices.exchange_j, most.exchange_j)  # who stops listening pays no more
+        heard = np.minimum(prices.receive_j, joules)
+        exchange = replace(
+            prices,
+            transmit_j=joules - heard,
+            receive_j=heard,
+            seconds=prices.seconds + pricer.overhead_s,
         )
-        latency_s = np.minimum(ledger.latency_s, most.latency_s)
-        idle_j = setting.idle_j(latency_s)
-        if idle_j is not None and most.idle_j is not None:
-            idle_j = np.minimum(idle_j, most.idle_j)  # who cannot pay for waiting sleeps
-        return replace(ledger, latency_s=latency_s, idle_j=idle_j)
+        own, devices = np.asarray(sent.evaluated) * _FORWARD, setting.world.devices
+        ledger = charge(devices, tau, exchange, own_samples=own)
+        ledger = ledger.resting(devices.idle_w, np.minimum(ledger.seconds, most.seconds))
+        # Who cannot pay for waiting sleeps.
+        return replace(ledger, idle_j=np.minimum(ledger.idle_j, most.idle_j))
 
     return settle
 
@@ -239,7 +235,7 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
             name,
             tau,
             reserved,
-            exchange=pens.exchange(setting.model),
+            exchange=pens.exchange(),
             settle=_settle(setting, pens, tau, reserved),
             notes=notes,
         )

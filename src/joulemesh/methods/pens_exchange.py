@@ -4,27 +4,29 @@ from __future__ import annotations
 
 __all__ = ["Pens", "Sent", "Tally", "selected"]
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from joulemesh.aggregation.route import Route
 from joulemesh.methods.base import IntArray
 from joulemesh.methods.moment import BoolArray, Moment
 from joulemesh.methods.sampling import PENS_FIRST, PENS_SECOND, Neighbours, scores, world_key
-from joulemesh.models.core import Model, Params
-from joulemesh.training.jax.evaluation.scores import in_groups
-from joulemesh.training.jax.exchange import Context, Exchange
-from joulemesh.training.jax.loss import gather, weighted_loss
-from joulemesh.training.jax.platform import loops_over_rows
+from joulemesh.training.arrays import (
+    Array,
+    Tree,
+    add,
+    branch,
+    choices,
+    like,
+    namespace,
+    place,
+    tree_map,
+)
+from joulemesh.training.exchange import Context, Exchange
 
-# Samples looked at side by side on an accelerator: as many as training has at once.
-_SAMPLES_TOGETHER = 4096
 _NEVER = np.uint32(0xFFFFFFFF)  # a score that comes after all others
 _SHARES = 2520  # a share m/n is a whole number of these, for any n up to 10
 
@@ -32,17 +34,17 @@ _SHARES = 2520  # a share m/n is a whole number of these, for any n up to 10
 class Tally(NamedTuple):
     """What a device remembers of phase 1, by slot among its neighbours."""
 
-    best: jax.Array  # int32 [N, widest]: how often it was among the best
+    best: Array  # int32 [N, widest]: how often it was among the best
     # int32 [N, widest]: how often it was looked at; where devices come and go or messages are lost,
     # how often chance would then have put it among the best, times `_SHARES`.
-    sampled: jax.Array
+    sampled: Array
 
 
 class Sent(NamedTuple):
     """What the ledger must know of an exchange."""
 
-    asked: jax.Array  # int32 [N, most]: places of the neighbours that sent their model; −1 for none
-    evaluated: jax.Array  # int32 [N]: samples passed forward
+    asked: Array  # int32 [N, most]: places of the neighbours that sent their model; −1 for none
+    evaluated: Array  # int32 [N]: samples passed forward
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +114,7 @@ class Pens:
     def _there(self, t: Any) -> Any:
         if self.there is None:
             return np.arange(self.neighbours.table.shape[1]) < self.neighbours.degree[:, None]
-        return jnp.asarray(self.there)[t]
+        return place(self.there, t)[t]
 
     def _scores(self, purpose: int, t: Any) -> Any:
         table = self.neighbours.table
@@ -127,99 +129,74 @@ class Pens:
     def _most(self) -> int:
         return max(self._widest(self.sampled), self._widest(self.partners))
 
-    def exchange(self, model: Model) -> Exchange:
-        """The exchange; its state is a `Tally`, and it reports `Sent`.
-
-        Args:
-            model: evaluates the neighbours' parameters.
-        """
+    def exchange(self) -> Exchange:
+        """The exchange; its state is a `Tally`, and it reports `Sent`."""
         shape = self.neighbours.table.shape
 
-        def init(params: Params) -> Tally:
-            return Tally(jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.int32))
+        def init(params: Tree) -> Tally:
+            xp = choices(params)
+            return Tally(xp.zeros(shape, dtype=np.int32), xp.zeros(shape, dtype=np.int32))
 
         def apply(
-            params: Params, tally: Tally, key: jax.Array, context: Context
-        ) -> tuple[Params, Tally, Sent]:
+            params: Tree, tally: Tally, key: Any, context: Context
+        ) -> tuple[Tree, Tally, Sent]:
             del key  # all chance is the scenario's
-            done: tuple[Params, Tally, Sent] = lax.cond(
-                context.iteration < self.phase1,
-                partial(self._phase1, model, context),
-                partial(self._phase2, context),
-                params,
-                tally,
+            first, second = partial(self._phase1, context), partial(self._phase2, context)
+            done: tuple[Tree, Tally, Sent] = branch(
+                context.iteration < self.phase1, first, second, params, tally
             )
             return done
 
         return Exchange(init, apply)
 
-    def _phase1(
-        self, model: Model, context: Context, params: Params, tally: Tally
-    ) -> tuple[Params, Tally, Sent]:
-        there = self._there(context.iteration)
+    def _phase1(self, context: Context, params: Tree, tally: Tally) -> tuple[Tree, Tally, Sent]:
+        xp, there = choices(params), self._there(context.iteration)
         looked = self.looked(there)
-        asked = slot = self.first(context.iteration, jnp, there)
+        asked = slot = self.first(context.iteration, xp, there)
         shared = self.followed
         if not isinstance(context.arrived, tuple):
             shared, slot = True, _arrived(slot, context.arrived)
-            looked = jnp.sum(slot >= 0, axis=1)
+            looked = xp.sum(slot >= 0, axis=1)
         kept = looked.clip(0, self.top)
-        owner = self._numbers(slot)
-        loss = jnp.where(slot >= 0, self._losses(model, context, params, owner), jnp.inf)
+        loss = xp.where(slot >= 0, self._losses(context, params, self._numbers(slot)), np.inf)
         best = _lowest(loss, kept, self._widest(self.top))
-        chosen = jnp.where(best >= 0, jnp.take_along_axis(slot, best, axis=1), -1)
+        chosen = xp.where(best >= 0, xp.take_along_axis(slot, best, axis=1), -1)
         share = kept * _SHARES // looked.clip(1) if shared else np.ones_like(looked)
         tally = Tally(_add(tally.best, chosen), _add(tally.sampled, slot, share))
-        passed = looked.astype(np.int32) * jnp.minimum(
-            context.size.astype(jnp.int32), self.evaluated
-        )
+        passed = looked.astype(np.int32) * xp.minimum(context.size.astype(np.int32), self.evaluated)
         sent = Sent(self._padded(asked), passed)
         return _averaged(params, chosen, self._numbers(chosen)), tally, sent
 
-    def _phase2(self, context: Context, params: Params, tally: Tally) -> tuple[Params, Tally, Sent]:
-        there = self._there(context.iteration)
+    def _phase2(self, context: Context, params: Tree, tally: Tally) -> tuple[Tree, Tally, Sent]:
+        xp, there = choices(params), self._there(context.iteration)
         lossy = not isinstance(context.arrived, tuple)
         if self.followed or lossy:
             good = (tally.best * _SHARES > tally.sampled) & there
         else:
             good = selected(tally, self.kept, self.looked_at) & there
-        good = jnp.where(jnp.any(good, axis=1, keepdims=True), good, there)
-        drawn = jnp.where(good, self._scores(PENS_SECOND, context.iteration), _NEVER)
-        wanted = jnp.minimum(jnp.sum(good, axis=1), self.partners)
+        good = xp.where(xp.any(good, axis=1, keepdims=True), good, there)
+        drawn = xp.where(good, self._scores(PENS_SECOND, context.iteration), _NEVER)
+        wanted = xp.minimum(xp.sum(good, axis=1), self.partners)
         slot = _lowest(drawn, wanted, self._widest(self.partners))
-        sent = Sent(self._padded(slot), jnp.zeros(len(slot), jnp.int32))
+        sent = Sent(self._padded(slot), xp.zeros(len(slot), dtype=np.int32))
         slot = _arrived(slot, context.arrived) if lossy else slot
         return _averaged(params, slot, self._numbers(slot)), tally, sent
 
-    def _numbers(self, slot: jax.Array) -> jax.Array:
+    def _numbers(self, slot: Array) -> Array:
         """Devices at some slots among everybody's neighbours."""
-        table = jnp.asarray(self.neighbours.table, jnp.int32)
-        return jnp.take_along_axis(table, jnp.maximum(slot, 0), axis=1)
+        xp, table = namespace(slot), place(self.neighbours.table.astype(np.int32), slot)
+        return xp.take_along_axis(table, xp.maximum(slot, 0), axis=1)
 
-    def _padded(self, slot: jax.Array) -> jax.Array:
-        missing = self._most - slot.shape[1]
-        return jnp.pad(slot, ((0, 0), (0, missing)), constant_values=-1).astype(jnp.int32)
+    def _padded(self, slot: Array) -> Array:
+        missing = ((0, 0), (0, self._most - slot.shape[1]))
+        return namespace(slot).pad(slot, missing, constant_values=-1).astype(np.int32)
 
-    def _losses(
-        self, model: Model, context: Context, params: Params, owner: jax.Array
-    ) -> jax.Array:
+    def _losses(self, context: Context, params: Tree, owner: Array) -> Array:
         """[N, n]: loss of owner[i, k]'s model on device i's own samples."""
-        bare = replace(model, l2=0.0)  # without the regulariser
-        lanes = jnp.arange(self.evaluated, dtype=jnp.int32)
-
-        def loss(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
-            i, j = pair
-            mine = jnp.minimum(context.size[i].astype(jnp.int32), self.evaluated)
-            at = context.start[i] + jnp.minimum(lanes, mine - 1)
-            x, y = gather(context.data, context.order[at])
-            weight = (lanes < mine).astype(x.dtype) / mine
-            theirs = jax.tree.map(lambda leaf: leaf[j], params)
-            return weighted_loss(bare, theirs, x, y, weight, x.dtype)[0]
-
         count, each = owner.shape
-        viewer = jnp.repeat(jnp.arange(count), each)
-        together = 1 if loops_over_rows() else max(1, _SAMPLES_TOGETHER // self.evaluated)
-        found: jax.Array = in_groups(loss, (viewer, owner.reshape(-1)), together)
+        xp = namespace(owner)
+        viewer = xp.repeat(xp.arange(count), each)
+        found = context.losses(params, viewer, owner.reshape(-1), self.evaluated)
         return found.reshape(count, each)
 
     # The price ----------------------------------------------------------------------------------
@@ -231,23 +208,23 @@ class Pens:
         return self.neighbours.route(sender, receiver, np.full(len(sender), bits), 1.0)
 
 
-def selected(tally: Tally, kept: Any, looked_at: Any) -> jax.Array:
+def selected(tally: Tally, kept: Any, looked_at: Any) -> Array:
     """bool [N, widest]: neighbours among the best more often than chance would put them there.
 
     count > sampled · m/n, in whole numbers.
 
-    >>> tally = Tally(jnp.array([[3, 1]]), jnp.array([[4, 4]]))
+    >>> tally = Tally(np.array([[3, 1]]), np.array([[4, 4]]))
     >>> selected(tally, np.array([1]), np.array([2])).tolist()
     [[True, False]]
     """
-    more: jax.Array = tally.best * looked_at[:, None] > tally.sampled * kept[:, None]
-    return more
+    return tally.best * looked_at[:, None] > tally.sampled * kept[:, None]
 
 
-def _arrived(slot: jax.Array, arrived: jax.Array) -> jax.Array:
+def _arrived(slot: Array, arrived: Array) -> Array:
     """The slots [N, k] from which a model arrived, bool [N, widest]; −1 where none did."""
-    there = jnp.take_along_axis(arrived, jnp.maximum(slot, 0), axis=1)
-    return jnp.where(there, slot, -1)
+    xp = namespace(slot)
+    there = xp.take_along_axis(arrived, xp.maximum(slot, 0), axis=1)
+    return xp.where(there, slot, -1)
 
 
 def _lowest(values: Any, count: Any, width: int) -> Any:
@@ -257,23 +234,23 @@ def _lowest(values: Any, count: Any, width: int) -> Any:
     return order * keep - ~keep * 1
 
 
-def _add(counts: jax.Array, slot: jax.Array, share: Any = 1) -> jax.Array:
+def _add(counts: Array, slot: Array, share: Any = 1) -> Array:
     """Add 1, or each row's share [N], at its slots; −1 adds nothing."""
-    rows = jnp.arange(len(counts))[:, None]
-    more = (slot >= 0) * jnp.asarray(share, counts.dtype).reshape(-1, 1)
-    return counts.at[rows, jnp.maximum(slot, 0)].add(more.astype(counts.dtype))
+    rows, xp = np.arange(len(counts))[:, None], namespace(counts)
+    more = (slot >= 0) * xp.asarray(share, dtype=counts.dtype).reshape(-1, 1)
+    return add(+counts, (rows, xp.maximum(slot, 0)), more.astype(counts.dtype))
 
 
-def _averaged(params: Params, slot: jax.Array, owner: jax.Array) -> Params:
+def _averaged(params: Tree, slot: Array, owner: Array) -> Tree:
     """The plain mean of each device's model and those of the owners at valid slots."""
     valid = slot >= 0
+    count = 1 + namespace(valid).sum(valid, axis=1)
 
-    def one(leaf: jax.Array) -> jax.Array:
-        total = leaf
+    def one(leaf: Array) -> Array:
+        xp, wide = namespace(leaf), (-1,) + (1,) * (leaf.ndim - 1)
+        total, there, of = leaf, place(valid, leaf), place(owner, leaf)
         for k in range(slot.shape[1]):
-            there = valid[:, k].reshape((-1,) + (1,) * (leaf.ndim - 1))
-            total = total + jnp.where(there, leaf[owner[:, k]], 0)
-        members = 1 + jnp.sum(valid, axis=1).reshape((-1,) + (1,) * (leaf.ndim - 1))
-        return total / members.astype(leaf.dtype)
+            total = total + xp.where(there[:, k].reshape(wide), leaf[of[:, k]], 0)
+        return total / like(count, leaf).reshape(wide)
 
-    return jax.tree.map(one, params)
+    return tree_map(one, params)

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulemesh.citation import Citation
-from joulemesh.data.naming import named_refusals
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import ScenarioError, named_refusals
 from joulemesh.methods.base import Contender
 from joulemesh.methods.parameters import Parameter
 from joulemesh.methods.setting import Setting
@@ -32,7 +31,7 @@ from joulemesh.models.torch_model import NotOfJaxError, TorchModel
 from joulemesh.own_code import place_of, require_call
 from joulemesh.registry import Registry
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.bits import rounded_to
+from joulemesh.scenario.scenario import rounded_to
 from joulemesh.setup.recorded import exchanges_of_matrices
 
 if TYPE_CHECKING:
@@ -178,6 +177,8 @@ def citations(name: str) -> tuple[Citation, ...]:
 def libraries(name: str) -> tuple[str, ...]:
     """The libraries whose models a method trains, found by making it ready for a small fleet.
 
+    A method of the user's own that asks for the model of JAX (`Setting.model`) trains no others.
+
     Args:
         name: as it stands in a comparison; parameters may decide it.
 
@@ -187,8 +188,8 @@ def libraries(name: str) -> tuple[str, ...]:
     Raises:
         ScenarioError: the method or a parameter is unknown.
 
-    >>> libraries("d-psgd"), libraries("pens"), libraries("balanced:compress=topk:0.1")
-    (('jax', 'torch'), ('jax',), ('jax',))
+    >>> libraries("d-psgd"), libraries("pens")
+    (('jax', 'torch'), ('jax', 'torch'))
     """
     _parse(name)
     small = {"devices.count": 6, "network.topology": "complete", "plan.iterations": 4}
@@ -257,22 +258,19 @@ def build(
     if not isinstance(scenario, Setting):
         scenario = Setting(scenario, equal, seeds, model=model, parameters=parameters, data=data)
     setting = scenario
-    only_jax = (
-        f"{name} has an exchange of its own, which is written for models of JAX, and "
-        f"{setting.module} is a PyTorch module: leave {name} out, or give a JAX or Flax model"
-    )
     with named_refusals(lambda: setting.ground.names):
         try:
             made = method.build(name, setting, given)
         except NotOfJaxError:
-            raise NotOfJaxError(only_jax) from None
+            raise NotOfJaxError(
+                f"{name} asks for setting.model, which is of JAX, and {setting.module} is a "
+                f"PyTorch module: leave {name} out, or use context.losses in its exchange"
+            ) from None
     if not isinstance(made, Contender):
         raise ScenarioError(
             f"the builder of {name!r} ({place_of(method.build)}) gives {type(made).__name__}: "
             "return setting.contender(...)"
         )
-    if setting.module and made.exchange is not None:
-        raise NotOfJaxError(only_jax)
     if setting.world.traces.given and not made.traced:
         devices = setting.scenario.devices
         given_here = [f"devices.{one}" for one in _TRACES if getattr(devices, one)]

@@ -2,7 +2,7 @@
 
 Partners are drawn from the scenario's seed, as the planner draws its gossip: they are known before
 training, so they can be priced, and they are the same for every repetition. Plain operators serve
-NumPy (the price) and JAX (the exchange) alike.
+NumPy (the price, and the exchange with PyTorch) and JAX alike.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ __all__ = [
     "PENS_SECOND",
     "Neighbours",
     "hashed",
-    "key_words",
     "neighbours_of",
     "permuted",
     "scores",
@@ -24,15 +23,13 @@ __all__ = [
 import math
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.methods.base import FloatArray, IntArray
 from joulemesh.training import draws
+from joulemesh.training.arrays import namespace, until
 from joulemesh.world.topology import Graph
 
 # Purposes: constants folded in after the seed, so that no two uses of a seed share draws.
@@ -120,12 +117,6 @@ def world_key(seed: int, purpose: int) -> draws.Key:
     return draws.seed_key(seed % 2**64, purpose)
 
 
-def key_words(key: Any) -> draws.Key:
-    """An exchange's key (of JAX) as the two words that ``draws`` folds into, of shape [1]."""
-    words = jax.random.key_data(key)
-    return words[..., 0][None], words[..., 1][None]
-
-
 def scores(key: draws.Key, t: Any, devices: Any, width: int | IntArray) -> Any:
     """Random words for each device and place: the smallest k of a row are k places at random.
 
@@ -159,7 +150,7 @@ def hashed(word: Any) -> Any:
     return word ^ (word >> _U(16))
 
 
-def permuted(key: draws.Key, positions: jax.Array, size: int) -> jax.Array:
+def permuted(key: draws.Key, positions: Any, size: int) -> Any:
     """Send positions 0..k−1 to k different numbers of 0..size−1: the key's permutation.
 
     A Feistel network on a square grid that barely holds ``size`` numbers; what falls outside
@@ -174,28 +165,26 @@ def permuted(key: draws.Key, positions: jax.Array, size: int) -> jax.Array:
     Returns:
         int32, of the broadcast shape.
 
-    >>> key = (jnp.zeros(1, jnp.uint32), jnp.ones(1, jnp.uint32))
-    >>> sorted(permuted(key, jnp.arange(7, dtype=jnp.uint32), 7).tolist())
+    >>> key = (np.zeros(1, np.uint32), np.ones(1, np.uint32))
+    >>> sorted(permuted(key, np.arange(7, dtype=np.uint32), 7).tolist())
     [0, 1, 2, 3, 4, 5, 6]
     """
-    side = _U(math.isqrt(size - 1) + 1)
+    side, xp = _U(math.isqrt(size - 1) + 1), namespace(key[0])
     numbers = np.arange(_STAGES, dtype=np.uint32)
     subkeys = draws.fold((key[0][..., None], key[1][..., None]), numbers)[0]
 
-    def cipher(x: jax.Array) -> jax.Array:
+    def cipher(x: Any) -> Any:
         left, right = x // side, x % side
         for number in range(_STAGES):
             turn = draws.below(hashed(hashed(right + subkeys[..., number])), side)
             left, right = right, (left + turn) % side
         return left * side + right
 
-    def walk(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def walk(carry: tuple[Any, Any]) -> tuple[Any, Any]:
         x, outside = carry
-        x = jnp.where(outside, cipher(x), x)
+        x = xp.where(outside, cipher(x), x)
         return x, x >= size
 
-    shape = jnp.broadcast_shapes(positions.shape, key[0].shape)
-    start = (jnp.broadcast_to(positions, shape), jnp.ones(shape, bool))  # all take one step
-    ended, _ = lax.while_loop(lambda carry: jnp.any(carry[1]), walk, start)
-    inside: jax.Array = ended.astype(jnp.int32)
-    return inside
+    shape = np.broadcast_shapes(positions.shape, key[0].shape)
+    start = (xp.broadcast_to(positions, shape), xp.ones(shape, dtype=bool))  # all take one step
+    return until(lambda carry: ~xp.any(carry[1]), walk, start)[0].astype(np.int32)

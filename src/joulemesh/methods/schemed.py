@@ -7,12 +7,11 @@ __all__ = ["Schemed"]
 from collections.abc import Callable, Hashable
 from typing import Any
 
-import numpy as np
-
 from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.scheme import Scheme
+from joulemesh.ledger import Ledger
 from joulemesh.methods.base import IntArray
-from joulemesh.methods.moment import Act, Moment, Sent
+from joulemesh.methods.moment import Act, Moment
 from joulemesh.setup.from_plan import embedded
 
 
@@ -30,7 +29,7 @@ class Schemed:
     def __init__(self, chosen: Callable[[Moment], Scheme]) -> None:
         self._chosen = chosen
         self._known: dict[Hashable, Scheme] = {}
-        self._priced: dict[Hashable, Sent] = {}
+        self._priced: dict[Hashable, Ledger] = {}
 
     def act(self, now: Moment, rounds: Callable[[Moment], IntArray]) -> Act:
         """Rounds of those who are connected with each other, then their exchange.
@@ -47,7 +46,7 @@ class Schemed:
         tree = (now.who.tobytes(), now.snapshot, *now.setting.ground.tree_number(t))
         sent, memory = self._sent(now, scheme), now.memory
         if now.setting.ground.floods(scheme) and tree != memory:
-            sent, memory = sent.then(self._flood(now, scheme)), tree
+            sent, memory = sent + now.setting.pricer.coordination(scheme, now.costs), tree
         if scheme.exact:
             return Act(train, sent, exact=True, who=now.who, memory=memory)
         devices = now.devices
@@ -62,15 +61,8 @@ class Schemed:
             self._known[key] = scheme.average if isinstance(scheme, Patterned) else scheme
         return self._known[key]
 
-    def _sent(self, now: Moment, scheme: Scheme) -> Sent:
+    def _sent(self, now: Moment, scheme: Scheme) -> Ledger:
         key: Any = (now.t, now.key) if scheme.random else now.key
         if key not in self._priced:
             self._priced[key] = now.price(scheme.route(now.seen, now.t))
         return self._priced[key]
-
-    def _flood(self, now: Moment, scheme: Scheme) -> Sent:
-        pricer = now.setting.pricer
-        flood = pricer.coordination(scheme, now.costs)
-        heard = np.zeros(now.devices) if flood.receive_j is None else flood.receive_j[0]
-        seconds = float(flood.latency_s[0])
-        return Sent(flood.energy_j[0], heard, seconds, pricer.flood_bits(scheme))

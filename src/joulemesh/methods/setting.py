@@ -17,7 +17,8 @@ from joulemesh.aggregation.scheme import Scheme
 from joulemesh.countable import require_countable
 from joulemesh.data import Dataset, spec_for
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
+from joulemesh.ledger import Ledger, charge
+from joulemesh.methods.base import Contender, FloatArray, IntArray
 from joulemesh.methods.horizon import notes_on, run_length
 from joulemesh.methods.terms import equal_terms
 from joulemesh.models.torch_model import TorchModel
@@ -35,9 +36,7 @@ from joulemesh.world.links import LinkCosts
 
 if TYPE_CHECKING:
     from joulemesh.models.core import Model
-    from joulemesh.training.jax.exchange import Exchange
-
-_CLOCK_ROUNDING = 1e-12  # of the plan's clock, a sum that is itself rounded
+    from joulemesh.training.exchange import Exchange
 
 Prices: TypeAlias = Callable[[int, int], Ledger]
 """Ledger of iterations start..stop−1 (from 0); one row only, whatever is asked, if all are alike.
@@ -153,7 +152,7 @@ class Setting:
         """Seconds that a method has where time is limited."""
         if self.equal == "budget" and self.total_s is not None:
             return self.total_s
-        return self.clock_s * (1 + _CLOCK_ROUNDING)
+        return self.clock_s
 
     @property
     def limit_words(self) -> str:
@@ -206,46 +205,6 @@ class Setting:
         scheme = self.ground.ready(self.iterations if balanced else 1)
         return scheme.average if isinstance(scheme, Patterned) else scheme
 
-    def ledger(
-        self,
-        rounds: int | IntArray,
-        exchange_j: FloatArray,
-        exchange_s: FloatArray,
-        bits: FloatArray,
-        *,
-        own_samples: FloatArray | None = None,
-        server_j: FloatArray | None = None,
-        receive_j: FloatArray | None = None,
-    ) -> Ledger:
-        """Add the price of training to that of k exchanges.
-
-        Args:
-            rounds: τ of every device, [N] or [k, N].
-            exchange_j: [k, N].
-            exchange_s: [k].
-            bits: [k].
-            own_samples: [k, N]: what the method itself computes after the exchange, in samples
-                of training.
-            server_j: [k].
-            receive_j: [k, N]: what of ``exchange_j`` is for receiving.
-        """
-        devices = self.world.devices
-        compute_j = np.broadcast_to(rounds * devices.round_energy_j, exchange_j.shape)
-        latency_s = np.max(rounds * devices.round_latency_s, axis=-1) + exchange_s
-        if own_samples is not None:
-            share = own_samples / devices.round_samples
-            compute_j = compute_j + share * devices.round_energy_j
-            latency_s = latency_s + (share * devices.round_latency_s).max(axis=1)
-        paid = np.zeros(len(bits)) if server_j is None else server_j
-        latency_s = np.asarray(latency_s)
-        idle_j = self.idle_j(latency_s)
-        return Ledger(compute_j, exchange_j, latency_s, bits, paid, receive_j, idle_j)
-
-    def idle_j(self, latency_s: FloatArray) -> FloatArray | None:
-        """Joules [k, N] at rest in iterations of so many seconds [k]; None if none are counted."""
-        idle_w = self.world.devices.idle_w
-        return None if idle_w is None else np.asarray(latency_s[:, None] * idle_w)
-
     def route_prices(
         self,
         rounds: int | IntArray,
@@ -264,25 +223,30 @@ class Setting:
                 training; or [n, N], if all n iterations are asked for at once.
         """
 
+        exchanges = self.exchanges(route, alike=alike)
+
         def prices(start: int, stop: int) -> Ledger:
-            every = range(start, start + 1 if alike and not self.fading else stop)
-            joules, seconds = np.zeros((len(every), self.devices)), np.zeros(len(every))
-            heard, bits = np.zeros_like(joules), np.zeros(len(every))
-            for row, t in enumerate(every):
-                sent = route(t)
-                if sent is None:
-                    continue
-                if not isinstance(sent, Route):
+            sent = exchanges(start, stop)
+            wide = sent.iterations, self.devices
+            own = None if own_samples is None else np.broadcast_to(own_samples, wide)
+            return charge(self.world.devices, rounds, sent, own_samples=own)
+
+        return prices
+
+    def exchanges(self, route: Callable[[int], Route | None], *, alike: bool = False) -> Prices:
+        """Price what a method sends alone; see `route_prices`."""
+
+        def prices(start: int, stop: int) -> Ledger:
+            sent = []
+            for t in range(start, start + 1 if alike and not self.fading else stop):
+                one = route(t)
+                if one is not None and not isinstance(one, Route):
                     raise ScenarioError(
-                        f"route({t}) gives {type(sent).__name__} ({place_of(route)}): return a "
+                        f"route({t}) gives {type(one).__name__} ({place_of(route)}): return a "
                         "Route, or None where nothing is sent"
                     )
-                priced = self.pricer.route(sent, self.costs(t))
-                joules[row], seconds[row] = priced.energy_j[0], priced.latency_s[0]
-                heard[row] = 0.0 if priced.receive_j is None else priced.receive_j[0]
-                bits[row] = self.pricer.bits(sent)
-            own = None if own_samples is None else np.broadcast_to(own_samples, joules.shape)
-            return self.ledger(rounds, joules, seconds, bits, own_samples=own, receive_j=heard)
+                sent.append(self.pricer.route(one, self.costs(t)))
+            return Ledger.joined(sent)
 
         return prices
 

@@ -33,7 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.citation import Citation
-from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
+from joulemesh.ledger import Ledger
+from joulemesh.methods.base import Contender, FloatArray, IntArray
 from joulemesh.methods.horizon import payable, refusal
 from joulemesh.methods.moment import Act, Mixings, Moment, first_mixing
 from joulemesh.methods.parameters import AS_PLANNED, whole
@@ -41,12 +42,12 @@ from joulemesh.methods.pattern import Pattern, steady
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.walk import walk
+from joulemesh.tolerance import affordable
 from joulemesh.training import draws
 
 _BLOCK = 4  # Γ_train and Γ_sync: half of the iterations train
 _SKIPTRAIN = 0x736B6970  # purpose of the draws
 _POINTS = 257  # of the search for T, twice
-_ROUNDING = 1e-12  # of sums of joules, so that none is exceeded by it
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,7 @@ class _Terms:
 
     def affordable(self, exchanges_j: FloatArray) -> IntArray:
         """τ_i beside the joules of all exchanges, [..., N]."""
-        left_j = self.setting.battery_j * (1 - _ROUNDING) - exchanges_j
-        return np.asarray(np.maximum(left_j // self.training_j, 0), np.int64)
+        return np.maximum(affordable(self.setting.battery_j, self.training_j, exchanges_j), 0)
 
     def pattern(self, iterations: int) -> Pattern:
         """Who trains in each of T iterations."""
@@ -136,7 +136,7 @@ class _Terms:
             idle = Pattern(setting, steady(setting, 0)).prices(0, iterations)
             return np.asarray(idle.exchange_j.sum(axis=0))
         route = first_mixing(setting, setting.work.model_bits)
-        return np.asarray(iterations * setting.pricer.route(route, setting.forecast).energy_j[0])
+        return np.asarray(iterations * setting.pricer.route(route, setting.forecast).exchange_j[0])
 
     def rounds_now(self, now: Moment, iterations: int) -> IntArray:
         """Rounds [N] of one of T iterations under traces, by what batteries hold when it begins.
@@ -146,10 +146,8 @@ class _Terms:
         """
         left, trained = iterations - now.t, 0 if now.memory is None else now.memory
         route = now.mixing_route(self.setting.work.model_bits)
-        exchange_j = now.price(route, now.forecast).exchange_j
-        still = np.maximum(
-            (now.battery_j * (1 - _ROUNDING) - left * exchange_j) // self.training_j, 0
-        )
+        exchange_j = now.price(route, now.forecast).exchange_j[0]
+        still = np.maximum(affordable(now.battery_j, self.training_j, left * exchange_j), 0)
         chance = np.minimum((trained + still) / max(1, int(self.blocks.count(iterations))), 1.0)
         drawn = _wish(self.setting.scenario.seed, np.array([now.t], np.uint32), chance)[0]
         trains = drawn & now.who & (still >= 1) & self.blocks.allowed(now.t + 1)[-1]
@@ -160,10 +158,10 @@ class _Terms:
         setting = self.setting
         one = Pattern(setting, steady(setting, 0)).prices(0, 1)  # an iteration without training
         if not setting.limits_energy:
-            return max(1, _ratio(setting.limit_s, one.latency_s[0]))
+            return max(1, _ratio(setting.limit_s, one.seconds[0]))
         most = _ratio(1.0, float(np.max(one.exchange_j[0] / setting.battery_j)))
         if setting.limits_time:
-            most = min(most, _ratio(setting.limit_s, one.latency_s[0]))
+            most = min(most, _ratio(setting.limit_s, one.seconds[0]))
         low, high = 1, max(1, most)
         for _ in range(2):  # a coarse search, and a fine one about its best
             tried = np.unique(np.linspace(low, high, _POINTS).astype(np.int64))

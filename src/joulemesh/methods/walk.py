@@ -16,7 +16,7 @@ from __future__ import annotations
 
 __all__ = ["Walked", "walk"]
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,20 +24,20 @@ from numpy.typing import NDArray
 
 from joulemesh.countable import require_countable
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.methods.base import Contender, FloatArray, IntArray, Ledger
+from joulemesh.ledger import Ledger, charge, total_of
+from joulemesh.methods.base import Contender, FloatArray, IntArray
 from joulemesh.methods.horizon import notes_on, refusal
-from joulemesh.methods.moment import Act, Follow, Moment, Sent
-from joulemesh.planning.exact import remainder, within
+from joulemesh.methods.moment import Act, Follow, Moment
 from joulemesh.planning.recharge import recharged
 from joulemesh.setup.from_plan import MOST_ENTRIES, someone
+from joulemesh.tolerance import left_of, within
 from joulemesh.training.schedule import Mixing, Schedule
-from joulemesh.units import energy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from joulemesh.methods.setting import Setting
-    from joulemesh.training.jax.exchange import Exchange
+    from joulemesh.training.exchange import Exchange
 
 BoolArray = NDArray[np.bool_]
 
@@ -53,14 +53,17 @@ class Walked:
         moments: what was known at the beginning of every iteration, of those who took part.
         acts: what the method did.
         ledger: what that cost.
-        supplied_j: float64 [N]: the batteries' first charge and all that they have gained.
     """
 
     setting: Setting
     moments: tuple[Moment, ...]
     acts: tuple[Act, ...]
     ledger: Ledger
-    supplied_j: FloatArray
+
+    @property
+    def supplied_j(self) -> FloatArray:
+        """float64 [N]: the batteries' first charge and all that they have gained."""
+        return self.setting.battery_j + total_of(self.ledger.harvested_j)
 
     @property
     def rounds(self) -> IntArray:
@@ -135,7 +138,7 @@ class Walked:
 
         return matrix
 
-    def priced(self, sent: Callable[[Moment], Sent], own_samples: FloatArray) -> Ledger:
+    def priced(self, sent: Callable[[Moment], Ledger], own_samples: FloatArray) -> Ledger:
         """The ledger with other messages and another computation of the method's own.
 
         Args:
@@ -146,7 +149,7 @@ class Walked:
             _row(self.setting, replace(act, sent=sent(now), own_samples=own), now.who)
             for act, now, own in zip(self.acts, self.moments, own_samples, strict=True)
         ]
-        return _joined(rows)
+        return Ledger.joined(rows)
 
 
 def walk(
@@ -184,17 +187,9 @@ def walk(
 
 def _row(setting: Setting, act: Act, who: BoolArray) -> Ledger:
     """The ledger of one iteration; who takes no part pays nothing."""
-    sent, own = act.sent, act.own_samples
-    one = setting.ledger(
-        act.rounds[None],
-        sent.exchange_j[None],
-        np.array([sent.seconds]),
-        np.array([sent.bits]),
-        own_samples=None if own is None else own[None],
-        server_j=np.array([sent.server_j]),
-        receive_j=sent.receive_j[None],
-    )
-    return one if one.idle_j is None else replace(one, idle_j=np.where(who, one.idle_j, 0.0))
+    own = None if act.own_samples is None else act.own_samples[None]
+    devices = setting.world.devices
+    return charge(devices, act.rounds[None], act.sent, own_samples=own, who=who)
 
 
 class _Walk:
@@ -207,11 +202,10 @@ class _Walk:
         self.sits_out = self.traces.harvests and leaves and setting.equal != "batteries"
         self.ends = setting.limits_energy and not self.sits_out
         self.most = setting.iterations if setting.equal == "iterations" else most
-        self.battery, self.owed = setting.battery_j.copy(), np.zeros(setting.devices)
-        self.gained = np.zeros(setting.devices)
+        self.battery = setting.battery_j.copy()
         self.elapsed_s = 0.0
         limit_s = setting.limit_s if setting.limits_time else 0.0  # otherwise never looked at
-        self.left_s, self.owed_s = np.array([limit_s]), np.zeros(1)
+        self.left_s = np.array([limit_s])
         self.moments: list[Moment] = []
         self.acts: list[Act] = []
         self.rows: list[Ledger] = []
@@ -224,9 +218,8 @@ class _Walk:
                     f"{self.name} goes on for more than {_MOST:,} iterations under these traces; "
                     "use --equal budget, or lower budget.energy_j"
                 )
-        supplied_j = self.setting.battery_j + self.gained
-        ledger = _joined(self.rows)
-        return Walked(self.setting, tuple(self.moments), tuple(self.acts), ledger, supplied_j)
+        ledger = Ledger.joined(self.rows)
+        return Walked(self.setting, tuple(self.moments), tuple(self.acts), ledger)
 
     def _step(self) -> bool:
         """Take one iteration; whether the walk is over."""
@@ -268,12 +261,12 @@ class _Walk:
             if act.who is not None:
                 now = now.among(act.who)
             row = _row(self.setting, act, now.who)
-            broke = now.who & ~within(self.battery, self.owed, row.energy_j[0])
+            broke = now.who & ~within(self.battery, row.energy_j[0])
             if not self.sits_out or not broke.any():
                 require_countable(act.rounds, f"give {self.name.partition(':')[0]} fewer rounds")
                 return now, act, row
             now = now.among(now.who & ~broke)
-        nobody = now.price(None)._replace(seconds=self._wait_s())
+        nobody = replace(now.price(None), seconds=np.array([self._wait_s()]))
         idle = Act(now.rounds(0), nobody, memory=now.memory)
         return now, idle, _row(self.setting, idle, now.who)
 
@@ -287,45 +280,43 @@ class _Walk:
     def _pays(self, *rows: Ledger) -> bool:
         """Do the batteries, where they end the method, and the clock pay for some iterations?"""
         if self.setting.limits_time:
-            seconds = (row.latency_s for row in rows)
-            if not within(self.left_s, self.owed_s, *seconds).all():
+            seconds = (row.seconds for row in rows)
+            if not within(self.left_s, *seconds).all():
                 return False
         joules = (row.energy_j[0] for row in rows)
-        return not self.ends or bool(within(self.battery, self.owed, *joules).all())
+        return not self.ends or bool(within(self.battery, *joules).all())
 
     def _require_held(self, now: Moment, row: Ledger) -> None:
         """Refuse to spend what has not been harvested yet."""
         if self.ends or self.sits_out or not self.traces.harvests:
             return
-        broke = ~within(self.battery, self.owed, row.energy_j[0])
+        broke = ~within(self.battery, row.energy_j[0])
         if broke.any():
             device = int(np.argmax(broke))
             raise InfeasibleError(
-                f"device {device} cannot pay for iteration {now.t + 1} of {self.name}: it needs "
-                f"{energy(float(row.energy_j[0, device]), digits=6)} and holds "
-                f"{energy(float(self.battery[device]), digits=6)}, what it has harvested included; "
-                'set plan.on_depletion = "leave", so that it sits out until it can, or compare '
-                "with --equal budget",
+                "{device} cannot pay for iteration {iteration} of {method}: it needs {needs_j} and "
+                "holds {has_j}, what it has harvested included; set plan.on_depletion = "
+                '"leave", so that it sits out until it can, or compare with --equal budget',
+                code="energy",
                 device=device,
-                constraint="energy",
+                figures={
+                    "iteration": now.t + 1,
+                    "method": self.name,
+                    "needs_j": row.energy_j[0, device],
+                    "has_j": self.battery[device],
+                },
             )
 
     def _take(self, now: Moment, act: Act, row: Ledger) -> None:
         self.moments.append(now)
         self.acts.append(act)
-        self.rows.append(row)
         self.memory = act.memory
-        length_s = float(row.latency_s[0])
-        self.battery, self.owed = remainder(self.battery, self.owed, row.energy_j[0])
-        self.left_s, self.owed_s = remainder(self.left_s, self.owed_s, row.latency_s)
-        gained = recharged(self.traces, self.battery, self.owed, now.t, self.elapsed_s, length_s)
+        length_s = float(row.seconds[0])
+        self.battery = left_of(self.battery, row.energy_j[0])
+        self.left_s = left_of(self.left_s, row.seconds)
+        gained = recharged(self.traces, self.battery, now.t, self.elapsed_s, length_s)
         self.elapsed_s += length_s
         if gained is not None:
-            self.battery, self.owed = gained.held_j, gained.owed_j
-            self.gained = self.gained + gained.stored_j
-
-
-def _joined(rows: Sequence[Ledger]) -> Ledger:
-    """The ledger of all iterations."""
-    names = [one.name for one in fields(Ledger) if getattr(rows[0], one.name) is not None]
-    return Ledger(**{name: np.concatenate([getattr(row, name) for row in rows]) for name in names})
+            self.battery = gained.held_j
+            row = replace(row, harvested_j=gained.stored_j[None])
+        self.rows.append(row)

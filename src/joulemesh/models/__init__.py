@@ -22,8 +22,7 @@ __all__ = [
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from joulemesh.models.kind import ModelKind
-from joulemesh.models.sizes import parameter_count
+from joulemesh.models.kinds import ModelKind, parameter_count
 
 if TYPE_CHECKING:
     from joulemesh.models.core import (
@@ -35,12 +34,12 @@ if TYPE_CHECKING:
         from_functions,
         loss,
     )
-    from joulemesh.models.logistic import curvature
+    from joulemesh.models.networks import curvature
     from joulemesh.models.torch_model import from_torch
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = {"curvature": "logistic", "from_torch": "torch_model"}.get(name, "core")
+    home = {"curvature": "networks", "from_torch": "torch_model"}.get(name, "core")
     return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -1,9 +1,11 @@
-"""Where models come from: by name, from a file, or as the user gives them."""
+"""What is trained, a pair of pure functions and their loss, and where it comes from."""
 
 from __future__ import annotations
 
 __all__ = [
     "REMEMBERED",
+    "Apply",
+    "Init",
     "Model",
     "Params",
     "build",
@@ -18,21 +20,111 @@ __all__ = [
 
 import math
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any, Literal
-
-import jax
-import jax.numpy as jnp
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.losses import CROSS_ENTROPY, Loss, loss_named
-from joulemesh.models.kind import ModelKind
-from joulemesh.models.model import REMEMBERED, Apply, Init, Model, Params, loss
-from joulemesh.models.sizes import check_model
+from joulemesh.metrics import CROSS_ENTROPY, Loss, loss_named
+from joulemesh.models.kinds import ModelKind, check_model
 from joulemesh.models.torch_model import NotOfJaxError, TorchModel, from_torch, is_torch
+from joulemesh.optional import explained
 from joulemesh.own_code import in_file, is_in_file
+
+if TYPE_CHECKING:
+    import jax
+
+Params: TypeAlias = Any  # a pytree of arrays; a flat dict for the built-in models
+Init: TypeAlias = Callable[[Any], Params]
+Apply: TypeAlias = Callable[[Params, Any], Any]
+
+# Models, and specs with their compiled programs, that a process remembers. Each holds some 30 MB,
+# and a comparison of all methods has 4 specs for its model.
+REMEMBERED = 16
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as pure functions; equal to another only if the functions are the same objects.
+
+    Attributes:
+        name: for reports.
+        init: key -> params. Built-in models draw float32 whatever the precision of training.
+        apply: (params, x [B, ...]) -> outputs [B, ...]: logits [B, classes], numbers [B, k], or
+            logits of tokens [B, positions, tokens]; computes in the dtype of params.
+        l2: weight of the regulariser (l2/2)·||params||².
+        loss: what is minimised, of outputs and targets.
+        seen: how the model sees samples: ``"float32"``, scaled, or ``"int32"``, tokens.
+        batch_axis: what is quicker over devices on a CPU, ``jax.vmap`` or ``jax.lax.map``; on an
+            accelerator ``vmap`` always is.
+        split: the name of the input layer's weights among the parameters (a flat dict), and
+            (the other parameters, x @ weights) -> logits; None if there is no such layer.
+
+    >>> import jax.numpy as jnp
+    >>> toy = Model("toy", lambda key: {"w": jnp.zeros((3, 2))}, lambda p, x: x @ p["w"])
+    >>> toy.parameters
+    6
+    """
+
+    library: ClassVar[str] = "jax"  # what trains it
+
+    name: str
+    init: Init
+    apply: Apply
+    l2: float = 0.0
+    batch_axis: Literal["vmap", "map"] = "vmap"
+    split: tuple[str, Apply] | None = None
+    loss: Loss = CROSS_ENTROPY
+    seen: Literal["float32", "int32"] = "float32"
+
+    @cached_property
+    def parameters(self) -> int:
+        """Number of parameters, found without computing any."""
+        import jax
+
+        leaves = jax.tree.leaves(jax.eval_shape(self.init, jax.random.key(0)))
+        return sum(math.prod(leaf.shape) for leaf in leaves)
+
+
+def loss(model: Model, params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Mean loss plus (l2/2)·||params||², summed in float32 or wider.
+
+    Args:
+        model: supplies ``apply``, ``loss`` and ``l2``.
+        params: of one device.
+        x: [B, ...], normalised.
+        y: targets [B, ...].
+
+    Returns:
+        A scalar.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> toy = Model("toy", lambda key: {"w": jnp.ones((1, 2))}, lambda p, x: x @ p["w"], l2=0.5)
+    >>> value = loss(toy, toy.init(jax.random.key(0)), jnp.ones((4, 1)), jnp.zeros(4, int))
+    >>> round(float(value), 4)  # ln 2 + 0.25 * 2
+    1.1931
+    """
+    import jax
+    import jax.numpy as jnp
+
+    outputs = _wide(model.apply(params, x))
+    if model.loss is CROSS_ENTROPY:  # written anew: nothing here is the engine's
+        picked = jnp.take_along_axis(outputs, y[:, None], axis=1)[:, 0]
+        value = jnp.mean(jax.nn.logsumexp(outputs, axis=1) - picked)
+    else:
+        value = jnp.mean(model.loss.values(outputs, y))
+    if model.l2:
+        squares = [jnp.sum(jnp.square(_wide(leaf))) for leaf in jax.tree.leaves(params)]
+        value += 0.5 * model.l2 * sum(squares[1:], start=squares[0])
+    return value
+
+
+def _wide(array: jax.Array) -> jax.Array:
+    import jax.numpy as jnp
+
+    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -45,8 +137,12 @@ def _build(
     loss: Loss,
 ) -> Model:
     tokens = loss.targets == "tokens"
+    try:
+        functions = kind.build(shape, classes, **dict(options))
+    except ModuleNotFoundError as error:  # the light installation does not train
+        raise explained(error) from None
     made = coerce(
-        kind.build(shape, classes, **dict(options)),
+        functions,
         shape,
         classes,
         outputs=(*shape, classes) if tokens else None,
@@ -162,6 +258,7 @@ def from_functions(init: Init, apply: Apply, *, name: str = "custom", l2: float 
     Returns:
         The Model.
 
+    >>> import jax.numpy as jnp
     >>> from_functions(lambda key: jnp.zeros((4, 3)), lambda w, x: x @ w, name="linear").parameters
     12
     """
@@ -198,6 +295,8 @@ def from_flax(
     name = type(module).__name__
 
     def init(key: jax.Array) -> Params:
+        import jax.numpy as jnp
+
         variables = dict(module.init(key, jnp.zeros((1, *sample_shape), seen)))
         params = variables.pop("params", {})
         if variables:
@@ -239,6 +338,7 @@ def coerce(
     Raises:
         ScenarioError: it is none of these, or a batch of the data does not give such outputs.
 
+    >>> import jax.numpy as jnp
     >>> coerce((lambda key: jnp.zeros((8, 3)), lambda w, x: x @ w), (8,), 3).parameters
     24
     """
@@ -278,6 +378,9 @@ def _made(module: type) -> Any:
 
 def _check(model: Model, shape: tuple[int, ...], outputs: tuple[int, ...]) -> None:
     """Trace the model on a batch of two samples; nothing is computed."""
+    import jax
+    import jax.numpy as jnp
+
     batch = jax.ShapeDtypeStruct((2, *shape), jnp.dtype(model.seen))
     try:
         params = jax.eval_shape(model.init, jax.random.key(0))

@@ -12,7 +12,7 @@ import numpy as np
 
 from joulemesh._version import __version__
 from joulemesh.own_code import in_file_parts
-from joulemesh.scenario.learning import Training
+from joulemesh.scenario.sections import Training
 
 _SCALED = '(x - np.float32(about["mean"])) / np.float32(about["std"])'
 

@@ -14,8 +14,8 @@ from threading import Lock
 from typing import Any, ClassVar, TypeAlias
 
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.losses import CROSS_ENTROPY
-from joulemesh.metrics.losses import Loss as NamedLoss
+from joulemesh.metrics import CROSS_ENTROPY
+from joulemesh.metrics import Loss as NamedLoss
 from joulemesh.optional import require
 
 Tensor: TypeAlias = Any

@@ -12,21 +12,20 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import Edit, JoulemeshError
+from joulemesh.errors import Edit, JoulemeshError, in_words
 from joulemesh.planning.binding import absent
 from joulemesh.planning.budget import at_least
 from joulemesh.planning.edits import changed, soon_planned
-from joulemesh.planning.horizon import zeta_limit
+from joulemesh.planning.iterations import zeta_limit
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.policy import policy_of
 from joulemesh.planning.static import plan_of
 from joulemesh.registries import SCHEMES
-from joulemesh.units import counted, duration, energy
+from joulemesh.units import duration
 
 __all__ = ["Answer", "Change", "advice"]
 
@@ -47,14 +46,12 @@ class Change:
 
     Attributes:
         edit: what changes in the scenario (`joulemesh.planning.edits.apply_edits`).
-        words: the same, to follow "with".
         measure: what is counted, ``"rounds"`` or ``"iterations"``.
         amount: how many of them there are then.
         gain: that many times as many as now.
     """
 
     edit: Edit
-    words: str
     measure: str
     amount: int
     gain: float
@@ -108,8 +105,8 @@ def advice(plan: Plan) -> Answer:
     >>> scenario = joulemesh.Scenario.preset("adaptive").override({"budget.energy_j": 3600.0})
     >>> print(advice(joulemesh.plan(scenario)).text)
     Feasible: 99.4 % of the energy in all batteries is left over because the deadline of 40 ms binds
-    all 20 devices. With a deadline of 160 ms in place of 40 ms they could train 5.1 times as many
-    rounds (113,300 in place of 22,100).
+    all 20 devices. Set the deadline to 160 ms, and they could train 5.1 times as many rounds
+    (113,300 in place of 22,100).
     """
     prospects = _Prospects(plan)
     found = list(prospects.tried())
@@ -149,7 +146,7 @@ def _best(found: list[tuple[int, Change]]) -> Change | None:
 
 # What is tried ----------------------------------------------------------------------------------
 
-_Candidate = tuple[int, Edit, str]  # what it costs, the change, and the change in words
+_Candidate = tuple[int, Edit]  # what it costs, and the change
 
 
 @dataclass(frozen=True)
@@ -185,13 +182,13 @@ class _Prospects:
         """Every candidate that can be planned, with what it costs and brings."""
         if not self.soon:
             return
-        for cost, edit, words in self._candidates():
+        for cost, edit in self._candidates():
             try:
                 made = plan_of(changed(self.plan.ground, [edit]), proof=False)
             except JoulemeshError:
                 continue
             amount = self._amount(made)
-            yield cost, Change(edit, words, self.measure, amount, amount / max(self.amount, 1))
+            yield cost, Change(edit, self.measure, amount, amount / max(self.amount, 1))
 
     @cached_property
     def lasts(self) -> FloatArray:
@@ -240,7 +237,7 @@ class _Prospects:
         if self.asks_longest:
             yield from self._zeta()
             yield from self._weakest()
-            yield self._batteries(FACTOR)
+            yield _BUDGET, Edit("budget.energy_j", FACTOR, "scale")
             yield from self._longer(
                 float(self.lasts.min()) / self.lasts_s * (self.plan.total_s or 0.0)
             )
@@ -262,8 +259,7 @@ class _Prospects:
         deadline_s = self.plan.deadline_s
         if deadline_s is not None and (self.plan.binding == "deadline").any():
             value = at_least(min(self._most_s("deadline"), FACTOR * deadline_s), 2)
-            words = f"a deadline of {duration(value)} in place of {duration(deadline_s)}"
-            yield _BUDGET, Edit("budget.deadline_s", value), words
+            yield _BUDGET, Edit("budget.deadline_s", value)
 
     def _total_time(self) -> Iterator[_Candidate]:
         """More time for all iterations together."""
@@ -277,8 +273,7 @@ class _Prospects:
             return
         value = at_least(min(enough_s, FACTOR * total_s), 2)
         if value > total_s:
-            words = f"a total time of {duration(value)} in place of {duration(total_s)}"
-            yield _BUDGET, Edit("budget.total_s", value), words
+            yield _BUDGET, Edit("budget.total_s", value)
 
     def _more_battery(self) -> Iterator[_Candidate]:
         bound = np.isin(self.plan.binding, ("energy", "left"))
@@ -289,11 +284,7 @@ class _Prospects:
         full_j = self.plan.exchange_total_j + self.plan.idle_total_j + most * self._round_j
         enough = float((full_j / self.plan.energy_budget_j)[bound].max())  # then the deadline binds
         if enough > 1:
-            yield self._batteries(at_least(min(enough, FACTOR), 2))
-
-    def _batteries(self, factor: float) -> _Candidate:
-        words = f"batteries {factor:g} times as large"
-        return _BUDGET, Edit("budget.energy_j", factor, "scale"), words
+            yield _BUDGET, Edit("budget.energy_j", at_least(min(enough, FACTOR), 2), "scale")
 
     def _weakest(self) -> Iterator[_Candidate]:
         """Raise the one battery that ends the plan until the next one would."""
@@ -302,13 +293,8 @@ class _Prospects:
         device, following = (int(i) for i in np.argsort(self.lasts, kind="stable")[:2])
         before = float(self.plan.energy_budget_j[device])
         value = at_least(math.floor(self.lasts[following]) * float(self._iteration_j[device]), 3)
-        if not before < value < math.inf:
-            return
-        words = (
-            f"{energy(value)} in the battery of {self.plan.name(device)} "
-            f"in place of {energy(before)}"
-        )
-        yield _ONE_DEVICE, Edit("budget.energy_j", value, device=device), words
+        if before < value < math.inf:
+            yield _ONE_DEVICE, Edit("budget.energy_j", value, device=device)
 
     def _iterations(self) -> Iterator[_Candidate]:
         """More of them where batteries would last; half of them where exchanges eat the energy.
@@ -320,11 +306,9 @@ class _Prospects:
         n, most = self.plan.iterations, min(float(self.lasts.min()), self.lasts_s)
         more = math.floor(min(most, zeta_limit(self.plan.scenario.plan) or most, FACTOR * n))
         if (self.plan.binding == "deadline").any() and more > n:
-            words = f"{counted(more, 'iteration')} in place of {n:,}"
-            yield _BUDGET, Edit("plan.iterations", more), words
+            yield _BUDGET, Edit("plan.iterations", more)
         if self._dominated_j and n > 1:
-            words = f"{counted(n // 2, 'iteration')} in place of {n:,}"
-            yield _SETTING, Edit("plan.iterations", n // 2), words
+            yield _SETTING, Edit("plan.iterations", n // 2)
 
     def _exchange(self) -> Iterator[_Candidate]:
         """Cheaper exchanges, where they matter."""
@@ -334,28 +318,22 @@ class _Prospects:
         for kind in SCHEMES:
             possible = kind.advised and (known or not kind.floods_costs)
             if possible and kind.name != self.plan.scheme:
-                yield _set("plan.aggregation", kind.name)
+                yield _SETTING, Edit("plan.aggregation", kind.name)
 
     def _policy(self) -> Iterator[_Candidate]:
         """As many rounds as fit, where a policy leaves some out."""
         options = self.plan.scenario.plan
         if policy_of(options).spends != "all":
-            yield _set("plan.rounds", "theorem4")
+            yield _SETTING, Edit("plan.rounds", "theorem4")
         if "fixed_rounds" in policy_of(options).parameters:
             total = self.plan.timeline.total // self.plan.iterations
             most = int(np.minimum(self.plan.timeline.cap.min(axis=0), total).min())
             if most > options.fixed_rounds:
-                yield _set("plan.fixed_rounds", most)
+                yield _SETTING, Edit("plan.fixed_rounds", most)
 
     def _zeta(self) -> Iterator[_Candidate]:
         if zeta_limit(self.plan.scenario.plan) == self.plan.iterations:
-            yield _set("plan.zeta", "auto")
-
-
-def _set(field: str, value: Any) -> _Candidate:
-    """A setting that costs nothing."""
-    edit = Edit(field, value)
-    return _SETTING, edit, edit.text.removeprefix("set ")
+            yield _SETTING, Edit("plan.zeta", "auto")
 
 
 # Words -----------------------------------------------------------------------------------------
@@ -440,7 +418,8 @@ def _remedy(prospects: _Prospects, best: Change | None) -> str:
         return f"No single change that was tried adds 5 % to the {prospects.measure}."
     gain = f"{best.gain:.2g}" if best.gain < 99.5 else f"{best.gain:,.0f}"
     verb = "last for" if best.measure == "iterations" else "train"
+    change = in_words([best.edit], prospects.plan.names)
     return (
-        f"With {best.words} they could {verb} {gain} times as many {best.measure} "
-        f"({best.amount:,} in place of {prospects.amount:,})."
+        f"{change[0].upper()}{change[1:]}, and they could {verb} {gain} times as many "
+        f"{best.measure} ({best.amount:,} in place of {prospects.amount:,})."
     )

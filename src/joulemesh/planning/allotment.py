@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.planning.clock import TimeLimits, keeps_total
+from joulemesh.planning.clock import TimeLimits, keeps_total, longest_s
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import Policy, allocate
-from joulemesh.planning.waiting import Purse, Tried, least_s, longest_s, most_rounds
+from joulemesh.planning.waiting import Purse, Tried, least_s, most_rounds
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -35,7 +35,7 @@ class Allotment:
     >>> ground = Ground.of(Scenario(plan={"rounds": "uniform"}))
     >>> limits = TimeLimits(deadline_s=4.0, total_s=None)
     >>> rest = Allotment(ground, ground.policy, 5, np.array([0.5, 1.0]), limits, first=2)
-    >>> rest.of(np.array([30, 7]), np.array([1.0]))[0].tolist()
+    >>> rest.of(np.array([30, 7]), np.ones(3))[0].tolist()
     [[6, 2], [6, 2], [6, 3]]
     """
 
@@ -56,37 +56,25 @@ class Allotment:
 
         Args:
             total: [A] rounds that the batteries pay for.
-            exchange_s: [rows] seconds of the exchanges, or [1] if all are alike.
+            exchange_s: [rows] seconds of the exchanges.
         """
-        round_s, whole_s = self.round_s, self.limits.total_s
-        fitted = self.policy.fit is not None and whole_s is not None
-
-        def within(limits: TimeLimits) -> tuple[IntArray, IntArray]:
-            if fitted:
-                return self._fitted(total, exchange_s, limits)
-            cap = self._only_where_trained(limits.caps(exchange_s, round_s, self.rows))
-            return self._by_policy(total, cap), cap
-
-        rounds, cap = within(self.limits)
-        if whole_s is not None and not keeps_total(whole_s, rounds, round_s, exchange_s):
-            tighter = self.limits.tightened()  # the exact sum keeps it, the ledger's rounds up
-            least = self.policy.least(self.ground.scenario.plan)
-            if fitted or (tighter.caps(exchange_s, round_s, self.rows) >= least).all():
-                return within(tighter)
-        return rounds, cap
+        if self.policy.fit is not None and self.limits.total_s is not None:
+            return self._fitted(total, exchange_s)
+        cap = self._only_where_trained(self.limits.caps(exchange_s, self.round_s))
+        return self._by_policy(total, cap), cap
 
     def paid(self, purse: Purse, exchange_s: FloatArray) -> Tried:
         """Rounds that the batteries pay for, with all that is drawn at rest meanwhile.
 
         Args:
             purse: of the A devices.
-            exchange_s: [rows] seconds of the exchanges, or [1] if all are alike.
+            exchange_s: [rows] seconds of the exchanges.
 
         Raises:
             InfeasibleError: no rounds are paid for in time.
         """
         least = self.policy.least(self.ground.scenario.plan)
-        low_s = least_s(exchange_s, self.round_s, self.rows, least)
+        low_s = least_s(exchange_s, self.round_s, least)
         if not purse.waiting.counted:
             total = purse.total(low_s)
             return Tried(low_s, *self.of(total, exchange_s), total)
@@ -116,13 +104,14 @@ class Allotment:
         if found is not None:  # its caps were those of a limit that was only tried
             fitted = self.policy.fit is not None and self.limits.total_s is not None
             caps = self.limits.loose_caps if fitted else self.limits.caps
-            cap = self._only_where_trained(caps(exchange_s, self.round_s, self.rows))
+            cap = self._only_where_trained(caps(exchange_s, self.round_s))
             return replace(found, cap=np.maximum(cap, found.rounds.max(axis=0)))
         self.of(purse.total(low_s), exchange_s)  # refused here, if at all
         raise InfeasibleError(
             f'plan.rounds = "{self.policy.name}" finds no rounds for which the batteries pay with '
             'what is drawn at rest (devices.idle_w); use "theorem4" or "spread"',
-            constraint="idle",
+            code="idle",
+            field="plan.rounds",
         )
 
     def _by_policy(self, total: IntArray, cap: IntArray) -> IntArray:
@@ -132,14 +121,12 @@ class Allotment:
             self.policy, self.iterations, total, narrow, options=options, start=self.first + 1
         )
 
-    def _fitted(
-        self, total: IntArray, exchange_s: FloatArray, limits: TimeLimits
-    ) -> tuple[IntArray, IntArray]:
+    def _fitted(self, total: IntArray, exchange_s: FloatArray) -> tuple[IntArray, IntArray]:
         """Rounds of a policy that fits them to the total time by itself, and their caps."""
-        round_s, fit = self.round_s, self.policy.fit
+        limits, round_s, fit = self.limits, self.round_s, self.policy.fit
         assert fit is not None  # for mypy: such policies only
         assert limits.total_s is not None
-        cap = self._only_where_trained(limits.loose_caps(exchange_s, round_s, self.rows))
+        cap = self._only_where_trained(limits.loose_caps(exchange_s, round_s))
         rounds = self._by_policy(total, cap)
         if keeps_total(limits.total_s, rounds, round_s, exchange_s):
             return rounds, cap
@@ -148,7 +135,7 @@ class Allotment:
         count = max(1, int(trains.sum()))
         cap = np.where(trains[:, None], cap[cap.any(axis=1)].min(axis=0), 0)
         most = np.minimum(total, count * np.minimum(cap.max(axis=0), total // count + 1))
-        goal = fit(count, most, round_s, limits.training_s(exchange_s, self.rows))
+        goal = fit(count, most, round_s, limits.training_s(exchange_s))
         return self._by_policy(goal, cap), cap
 
     def _only_where_trained(self, cap: IntArray) -> IntArray:

@@ -62,8 +62,8 @@ class Merit:
         drift = 1.0
         if constants is not None and known:
             drift = constants.divergence**2 / constants.gradient_variance
-        mean_s = float(prices.latency_s.mean())
-        return cls(planner, prices.energy_j.mean(axis=0), mean_s, drift, known)
+        mean_s = float(prices.seconds.mean())
+        return cls(planner, prices.exchange_j.mean(axis=0), mean_s, drift, known)
 
     def rounds(self, n: int) -> IntArray:
         """[N] rounds of each device in all that n exchanges leave energy and time for."""
@@ -103,7 +103,7 @@ class Merit:
     ) -> IntArray:
         """The most rounds, if everybody draws power for as long as the iterations take."""
         devices, limits = self.planner.world.devices, self.planner.limits
-        idle_w = Waiting.at(devices).rounded(1.0)
+        idle_w = Waiting.at(devices).of(1.0)
         left_j = left_j - n * self.exchange_s * idle_w
         if (left_j < 0).any():
             return np.zeros(len(idle_w), np.int64)

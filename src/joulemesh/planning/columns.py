@@ -1,23 +1,18 @@
-"""The columns of a plan's ledger: joules for computing, transmitting, receiving and waiting.
-
-Each device's columns add up to what it spends, as one correctly rounded sum, and to no more than
-its battery.
-"""
+"""The columns of a plan's ledger: joules for computing, transmitting, receiving and waiting."""
 
 from __future__ import annotations
 
-__all__ = ["COLUMNS", "GAINED", "LEDGER", "Ledgered", "ledger_of", "settled", "spent_on"]
+__all__ = ["COLUMNS", "GAINED", "LEDGER", "Ledgered", "ledger_of", "spent_on"]
 
-import math
-from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.ledger import Ledger, alike, charge, slowest_s, total_of
 from joulemesh.planning.account import Account
 from joulemesh.planning.ground import Ground
-from joulemesh.planning.sums import joules_exactly, seconds_taken
 from joulemesh.planning.timeline import Timeline
 
 FloatArray = NDArray[np.float64]
@@ -39,9 +34,6 @@ LEDGER = (
 GAINED = ("harvested_total_j", "spilled_total_j")
 """Further columns of such a table, where batteries are recharged."""
 
-_TRANSMIT = 1
-_SLIGHT = 1e-6  # of a sum: a column so small is not the one that rounding is taken from
-
 
 def spent_on(account: Account) -> dict[str, FloatArray]:
     """What devices spend on what, in the columns that a table needs, by their headers; each [N].
@@ -62,43 +54,6 @@ def spent_on(account: Account) -> dict[str, FloatArray]:
     return columns
 
 
-def settled(
-    columns: FloatArray, battery_j: FloatArray, exactly: Callable[[int], float]
-) -> tuple[FloatArray, FloatArray]:
-    """Columns [4, N] and their sums [N], of which rounding puts none above a battery.
-
-    Args:
-        columns: each rounded by itself.
-        battery_j: [N].
-        exactly: what a device spends, rounded once; no more than its battery.
-
-    >>> columns, battery = np.array([[0.1], [0.2], [0.0], [0.0]]), np.array([0.3])
-    >>> fixed, spent = settled(columns, battery, lambda device: 0.3)
-    >>> spent.tolist(), bool((fixed.sum(axis=0) == spent).all())
-    ([0.3], True)
-    """
-    if not columns[2:].any():
-        spent = columns[0] + columns[1]
-    else:
-        spent = np.array([math.fsum(each) for each in columns.T.tolist()])
-    over = np.flatnonzero(spent > battery_j)
-    if not len(over):
-        return columns, spent
-    columns, spent = columns.copy(), spent.copy()
-    for device in over.tolist():
-        own = columns[:, device]
-        goal = exactly(device)
-        if goal > battery_j[device]:  # a plan that was read from a file and changed
-            continue
-        largest = _TRANSMIT if own[_TRANSMIT] > _SLIGHT * goal else int(np.argmax(own))
-        others = [-value for k, value in enumerate(own.tolist()) if k != largest]
-        own[largest] = math.fsum((goal, *others))
-        while math.fsum(own.tolist()) > battery_j[device]:
-            own[largest] = math.nextafter(own[largest], 0.0)
-        spent[device] = math.fsum(own.tolist())
-    return columns, spent
-
-
 def ledger_of(account: object) -> tuple[str, ...]:
     """The columns of a table of devices: `LEDGER`, and `GAINED` where batteries are recharged.
 
@@ -115,6 +70,15 @@ class Ledgered:
     ground: Ground
     timeline: Timeline
 
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What every iteration costs."""
+        devices, timeline = self.ground.world.devices, self.timeline
+        made = charge(devices, timeline.rounds, timeline.exchange, who=timeline.active)
+        if devices.idle_w is None or timeline.awake_s is None:
+            return made
+        return replace(made, idle_j=devices.idle_w * timeline.awake_s)
+
     @property
     def compute_j(self) -> FloatArray:
         """float64 [n, N]: joules of local training."""
@@ -122,26 +86,29 @@ class Ledgered:
 
     @property
     def exchange_j(self) -> FloatArray:
-        """float64 [n, N] or [1, N]: joules of the exchanges, sending and receiving."""
-        return self.timeline.exchange_j
+        """float64 [n, N]: joules of the exchanges, sending and receiving."""
+        return self.timeline.exchange.exchange_j
+
+    @property
+    def transmit_j(self) -> FloatArray:
+        """float64 [n, N]: what of these is for sending."""
+        return self.timeline.exchange.transmit_j
 
     @property
     def receive_j(self) -> FloatArray:
-        """float64 [n, N] or [1, N]: what of these is for receiving."""
-        heard = self.timeline.receive_j
-        return self._none if heard is None else heard
+        """float64 [n, N]: what of these is for receiving."""
+        return self.timeline.exchange.receive_j
 
     @property
     def exchange_s(self) -> FloatArray:
         """float64 [n]: seconds of the exchanges."""
-        return self.timeline.exchange_s
+        return self.timeline.exchange.seconds
 
     @cached_property
     def latency_s(self) -> FloatArray:
         """float64 [n]: seconds of each iteration, training and exchange."""
         round_s = self.ground.world.devices.round_latency_s
-        slowest = np.array([(rounds * round_s).max() for rounds in self.timeline.rounds])
-        return np.asarray(slowest + self.exchange_s)
+        return np.asarray(slowest_s(self.timeline.rounds, round_s) + self.exchange_s)
 
     def idle_j(self, row: int) -> FloatArray:
         """float64 [N]: joules at rest of an iteration (from 0), of those who take part in it."""
@@ -157,113 +124,91 @@ class Ledgered:
         """float64 [n]: joules of each iteration of all devices, at rest included."""
         round_j = self.ground.world.devices.round_energy_j
         training = np.array([rounds @ round_j for rounds in self.timeline.rounds])
-        working = np.asarray(training + self.exchange_j.sum(axis=1))
+        exchange = self.exchange_j[:1] if alike(self.exchange_j) else self.exchange_j
+        working = np.asarray(training + exchange.sum(axis=1))
         if self.ground.world.devices.idle_w is None:
             return working
         return np.asarray(working + [self.idle_j(row).sum() for row in range(len(working))])
 
     @cached_property
     def time_s(self) -> float:
-        """Seconds of all iterations together, never above the total that is allowed."""
-        round_s = self.ground.world.devices.round_latency_s
-        return seconds_taken(
-            self.latency_s, self.ground.scenario.budget.total_s, self.timeline, round_s
-        )
+        """Seconds of all iterations together."""
+        return float(self.latency_s.sum())
 
     # Of the whole plan --------------------------------------------------------------------------
 
     @cached_property
     def exchange_total_j(self) -> FloatArray:
         """float64 [N]: joules that each device spends on exchanges, sending and receiving."""
-        return self._over_iterations(self.exchange_j)
-
-    def _over_iterations(self, joules: FloatArray) -> FloatArray:
-        repeat = len(self.timeline.rounds) if len(joules) == 1 else 1
-        return np.asarray(joules.sum(axis=0) * repeat)
+        return total_of(self.exchange_j)
 
     @property
     def compute_total_j(self) -> FloatArray:
         """float64 [N]: joules that each device spends on training."""
-        return np.asarray(self._settled[0][0])
+        return np.asarray(self._columns[0])
 
     @property
     def transmit_total_j(self) -> FloatArray:
         """float64 [N]: joules that each device spends on sending."""
-        return np.asarray(self._settled[0][_TRANSMIT])
+        return np.asarray(self._columns[1])
 
     @property
     def receive_total_j(self) -> FloatArray:
         """float64 [N]: joules that each device spends on receiving; 0 where it is free."""
-        return np.asarray(self._settled[0][2])
+        return np.asarray(self._columns[2])
 
     @property
     def idle_total_j(self) -> FloatArray:
         """float64 [N]: joules at rest, in the iterations in which a device takes part."""
-        return np.asarray(self._settled[0][3])
-
-    @property
-    def spent_j(self) -> FloatArray:
-        """float64 [N]: joules that each device spends in all, never above its battery.
-
-        The sum of the four columns (`COLUMNS`), correctly rounded.
-        """
-        return self._settled[1]
+        return np.asarray(self._columns[3])
 
     @cached_property
-    def _settled(self) -> tuple[FloatArray, FloatArray]:
+    def spent_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends in all: the sum of the four columns."""
+        return np.asarray(self._columns.sum(axis=0))
+
+    @cached_property
+    def _columns(self) -> FloatArray:
+        """float64 [4, N]: what `COLUMNS` name."""
         devices, timeline = self.ground.world.devices, self.timeline
         compute = timeline.rounds.sum(axis=0) * devices.round_energy_j
-        exchange, heard = self.exchange_total_j, self._over_iterations(self.receive_j)
+        sent, heard = (total_of(part) for part in (self.transmit_j, self.receive_j))
         idle = np.zeros_like(compute) if devices.idle_w is None else devices.idle_w * self._rest_s
-        columns = np.stack([compute, exchange - heard, heard, idle])
-        return settled(
-            columns,
-            self.supplied_j,
-            lambda device: joules_exactly(device, timeline, devices),
-        )
+        return np.stack([compute, sent, heard, idle])
 
     # What batteries gain -------------------------------------------------------------------------
 
     @property
     def harvests(self) -> bool:
         """Do batteries gain anything on the way?"""
-        return self.timeline.stored_j is not None
+        return self.timeline.spilled_j is not None
 
     @property
     def harvested_j(self) -> FloatArray:
-        """float64 [n, N] or [1, N]: joules that each iteration brings, spilled ones included."""
-        stored = self.timeline.stored_j
-        return self._none if stored is None else np.asarray(stored + self.spilled_j)
+        """float64 [n, N]: joules that each iteration brings, spilled ones included."""
+        return np.asarray(self.timeline.exchange.harvested_j + self.spilled_j)
 
     @property
     def spilled_j(self) -> FloatArray:
-        """float64 [n, N] or [1, N]: what of these a full battery has no room for."""
+        """float64 [n, N]: what of these a full battery has no room for."""
         spilled = self.timeline.spilled_j
-        return self._none if spilled is None else spilled
-
-    @property
-    def _none(self) -> FloatArray:
-        return np.zeros((1, self.timeline.rounds.shape[1]))
+        return np.broadcast_to(0.0, self.timeline.rounds.shape) if spilled is None else spilled
 
     @property
     def harvested_total_j(self) -> FloatArray:
         """float64 [N]: joules that each device harvests, spilled ones included."""
-        return self._over_iterations(self.harvested_j)
+        return total_of(self.harvested_j)
 
     @property
     def spilled_total_j(self) -> FloatArray:
         """float64 [N]: joules harvested that each battery has no room for."""
-        return self._over_iterations(self.spilled_j)
+        return total_of(self.spilled_j)
 
     @cached_property
     def supplied_j(self) -> FloatArray:
         """float64 [N]: what each battery holds at the start, and all that it gains."""
-        held, stored = self.ground.world.devices.energy_budget_j, self.timeline.stored_j
-        if stored is None:
-            return held
-        return np.array(
-            [math.fsum(each) for each in np.concatenate([held[None], stored]).T.tolist()]
-        )
+        held = self.ground.world.devices.energy_budget_j
+        return np.asarray(held + total_of(self.timeline.exchange.harvested_j))
 
     @property
     def _rest_s(self) -> FloatArray:

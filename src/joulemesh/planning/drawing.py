@@ -10,28 +10,32 @@ The number of transmissions is not known beforehand, so deadlines are kept in ex
 
 from __future__ import annotations
 
+__all__ = ["Course", "Drawn", "Outcome", "carried_out", "draw", "tries_of"]
+
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.execute import Lost
 from joulemesh.aggregation.route import Route
+from joulemesh.ledger import Ledger
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.pricing.drawn import cut_off, drawn_prices, message_keys
+from joulemesh.planning.timeline import Timeline
 from joulemesh.units import duration, energy
 from joulemesh.world.loss import Packets, expected_tries
 from joulemesh.world.motion import Snapshot
 from joulemesh.world.quantities import stream
 
-__all__ = ["Course", "Outcome", "draw", "tries_of"]
+if TYPE_CHECKING:
+    from joulemesh.planning.plan import Plan
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-
-_KEPT_BACK = 1e-12  # of a battery, so that rounded sums stay below it
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +45,7 @@ class Course:
     Attributes:
         ground: the scenario, its world and its prices.
         route: what is sent in a row (from 0); None where nothing is.
-        exchange_j: float64 [n, N].
-        receive_j: float64 [n, N]: what of it is for receiving; None where that is free.
+        exchange: what they cost.
         latency_s: float64 [n]: seconds of each iteration.
         active: bool [n, N]: who takes part.
         slack_j: float64 [n, N], or [1, N]: the least that batteries hold from an iteration on, if
@@ -56,8 +59,7 @@ class Course:
 
     ground: Ground
     route: Callable[[int], Route | None]
-    exchange_j: FloatArray
-    receive_j: FloatArray | None
+    exchange: Ledger
     latency_s: FloatArray
     active: NDArray[np.bool_]
     slack_j: FloatArray
@@ -72,8 +74,7 @@ class Outcome:
     """What was drawn for n exchanges.
 
     Attributes:
-        exchange_j: float64 [n, N].
-        receive_j: float64 [n, N]: what of it is for receiving; None where that is free.
+        exchange: what they cost.
         longer_s: float64 [n]: seconds that exchanges take longer than expected.
         awake_s: float64 [n, N]: seconds for which a device's power at rest is paid; None where it
             is not counted.
@@ -85,8 +86,7 @@ class Outcome:
             was sent, as `tries_of` has it of the others.
     """
 
-    exchange_j: FloatArray
-    receive_j: FloatArray | None
+    exchange: Ledger
     longer_s: FloatArray
     awake_s: FloatArray | None
     lost: tuple[IntArray, ...]
@@ -113,7 +113,7 @@ class Outcome:
             late: how many iterations ended after the deadline.
         """
         said = (
-            f"packets are lost: exchanges took {energy(float(self.exchange_j.sum()))} and "
+            f"packets are lost: exchanges took {energy(self.exchange.total_j)} and "
             f"{duration(expected_s + float(self.longer_s.sum()))}, expected were "
             f"{energy(expected_j)} and {duration(expected_s)}; "
             f"{int(self.lost_messages.sum()):,} of {int(self.messages.sum()):,} messages were "
@@ -167,14 +167,14 @@ class _Walk:
 
     def __init__(self, course: Course, packets: Packets) -> None:
         self.course, self.packets, self.ground = course, packets, course.ground
-        n, count = course.exchange_j.shape
+        self.planned_j = course.exchange.exchange_j
+        n, count = self.planned_j.shape
         devices = course.ground.world.devices
-        self.planned_j, self.joules = course.exchange_j, course.exchange_j.copy()
-        self.heard = None if course.receive_j is None else course.receive_j.copy()
+        self.joules, self.heard = self.planned_j.copy(), course.exchange.receive_j.copy()
         self.longer_s = np.zeros(n)
         self.idle_w = devices.idle_w
         self.awake_s = np.where(course.active, course.latency_s[:, None], 0.0)
-        self.slack_j = course.slack_j - _KEPT_BACK * devices.energy_budget_j
+        self.slack_j = course.slack_j
         self.saved_j = np.zeros(count)  # negative: spent beyond what is expected
         self.messages, self.unpaid = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.lost: list[IntArray] = []
@@ -187,9 +187,14 @@ class _Walk:
                 self.lost.append(np.zeros(0, np.int64))
             else:
                 self._exchange(row, route)
+        exchange = replace(
+            self.course.exchange,
+            transmit_j=self.joules - self.heard,
+            receive_j=self.heard,
+            seconds=self.course.exchange.seconds + self.longer_s,
+        )
         return Outcome(
-            self.joules,
-            self.heard,
+            exchange,
             self.longer_s,
             None if self.idle_w is None else self.awake_s,
             tuple(self.lost),
@@ -206,23 +211,22 @@ class _Walk:
         often, lost = tries_of(self.ground, self.packets, t, route, stand)
         often = self._unsent(often, lost)
         expected = pricer.beside(route, costs)
-        other_j = self.planned_j[row] - expected.energy_j[0]  # flooding, and newcomers' parameters
+        other_j = self.planned_j[row] - expected.exchange_j[0]  # flooding, gifts
         may_j = np.maximum(self.planned_j[row] + self._spare_j(row) - other_j, 0.0)
         drawn = drawn_prices(pricer, route, costs, often)
-        if (drawn.energy_j[0] > may_j).any():
+        if (drawn.exchange_j[0] > may_j).any():
             often, cut = cut_off(pricer, route, costs, often, may_j)
             lost |= cut
             self.unpaid[row] = int(cut.sum())
             often = self.cut[row] = self._unsent(often, lost)
             drawn = drawn_prices(pricer, route, costs, often)
         # No more, rounding apart; whoever stopped listening does not pay for a whole broadcast.
-        spent_j = np.minimum(drawn.energy_j[0], may_j)
+        spent_j = np.minimum(drawn.exchange_j[0], may_j)
         self.joules[row] = other_j + spent_j
-        if self.heard is not None and drawn.receive_j is not None:
-            self.heard[row] += drawn.receive_j[0] - _nothing_if_none(expected.receive_j)
-            self.heard[row] = np.clip(self.heard[row], 0.0, self.joules[row])  # rounding apart
+        self.heard[row] += drawn.receive_j[0] - expected.receive_j[0]
+        self.heard[row] = np.clip(self.heard[row], 0.0, self.joules[row])  # rounding apart
         self._save(self.planned_j[row] - self.joules[row])
-        longer_s = float(drawn.latency_s[0] - expected.latency_s[0])
+        longer_s = float(drawn.seconds[0] - expected.seconds[0])
         self.longer_s[row] = longer_s
         self._wait(row, longer_s)
         self.messages[row] = len(lost)
@@ -258,5 +262,114 @@ class _Walk:
         self._save(-self.idle_w * waited_s)
 
 
-def _nothing_if_none(joules: FloatArray | None) -> FloatArray | float:
-    return 0.0 if joules is None else joules[0]
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """What was drawn for the exchanges of a plan.
+
+    Attributes:
+        planned: the timeline as it was planned, with expected joules and seconds.
+        outcome: what was drawn.
+    """
+
+    planned: Timeline
+    outcome: Outcome
+
+    @property
+    def lost(self) -> tuple[IntArray, ...]:
+        """For every iteration the messages that were lost, as `Outcome` has them."""
+        return self.outcome.lost
+
+    @property
+    def lost_messages(self) -> IntArray:
+        """int64 [n]: how many messages every exchange lost."""
+        return self.outcome.lost_messages
+
+    @property
+    def unpaid(self) -> IntArray:
+        """int64 [n]: how many of the lost ones a battery could not pay for."""
+        return self.outcome.unpaid
+
+    def lost_in(self, row: int, route: Route) -> Lost:
+        """The messages that the exchange of a row lost, as `execute` wants them."""
+        return self.outcome.lost_in(row, route)
+
+    def figures(self, plan: Plan) -> dict[str, float | int]:
+        """What was drawn beside what was expected, for the summary of a run.
+
+        Args:
+            plan: as it turned out.
+        """
+        planned = plan.planned
+        return {
+            "expected_energy_j": float(planned.spent_j.sum()),
+            "expected_time_s": planned.time_s,
+            "messages": int(self.outcome.messages.sum()),
+            "messages_lost": int(self.lost_messages.sum()),
+            "messages_unpaid": int(self.unpaid.sum()),
+            "iterations_late": int((plan.margin_s < 0).sum()),
+        }
+
+    def note(self, plan: Plan) -> str:
+        """The same in a sentence."""
+        expected_j = float(plan.planned.exchange_total_j.sum())
+        late = int((plan.margin_s < 0).sum())
+        return self.outcome.note(expected_j, float(self.planned.exchange.seconds.sum()), late)
+
+
+def carried_out(plan: Plan) -> Plan:
+    """The plan as it turns out: exchanges as drawn; the plan itself where nothing is lost.
+
+    Args:
+        plan: with expected joules and seconds.
+
+    Returns:
+        The same rounds and routes, with drawn joules and seconds, and with `Plan.drawn`.
+
+    >>> import joulemesh
+    >>> scenario = joulemesh.Scenario.preset("adaptive").override({"network.packet_error": 0.1})
+    >>> plan = joulemesh.plan(scenario)
+    >>> out = carried_out(plan)
+    >>> bool((out.margin_j >= 0).all())
+    True
+    >>> bool(abs(out.exchange_total_j.sum() / plan.exchange_total_j.sum() - 1) < 0.05)
+    True
+    """
+    packets = plan.world.packets
+    if packets is None or plan.drawn is not None:
+        return plan
+    timeline = plan.timeline
+    course = Course(
+        plan.ground,
+        lambda row: plan.route(row + 1),
+        timeline.exchange,
+        plan.latency_s,
+        plan.active,
+        _slack_j(plan),
+        plan.harvests,
+        timeline.first,
+        timeline.snapshots,
+    )
+    found = draw(course, packets)
+    turned_out = replace(
+        timeline,
+        exchange=found.exchange,
+        awake_s=found.awake_s,
+    )
+    drawn = Drawn(timeline, found)
+    made = replace(plan, timeline=turned_out, drawn=drawn)
+    return replace(made, notes=(*plan.notes, drawn.note(made)))
+
+
+def _slack_j(plan: Plan) -> FloatArray:
+    """[n or 1, N]: the least that batteries hold from an iteration on, if all goes as planned.
+
+    Batteries that do not recharge hold least at the end.
+    """
+    if not plan.harvests:
+        return plan.margin_j[None]
+    stored = plan.timeline.exchange.harvested_j
+    spent = plan.compute_j + plan.exchange_j
+    spent += np.stack([plan.idle_j(row) for row in range(plan.iterations)])
+    gained = np.cumsum(stored, axis=0) - stored  # before the iteration
+    level = plan.energy_budget_j + gained - np.cumsum(spent, axis=0)
+    return np.asarray(np.minimum.accumulate(level[::-1], axis=0)[::-1])

@@ -1,8 +1,8 @@
-"""Changes that a refusal or a plan advises: made in a scenario, and named on a button."""
+"""Changes that a refusal or a plan advises, made in a scenario."""
 
 from __future__ import annotations
 
-__all__ = ["apply_edits", "changed", "in_words", "soon_planned"]
+__all__ = ["apply_edits", "changed", "soon_planned"]
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,58 +12,12 @@ import numpy as np
 from joulemesh.errors import Edit
 from joulemesh.planning.ground import Ground
 from joulemesh.scenario import Scenario
-from joulemesh.units import duration, energy, si, unit_of
 from joulemesh.world import build_world
 from joulemesh.world.quantities import resolve
 
 _MOST_ENTRIES = 500_000  # of rounds [n, N], in plans that are made to see what a change brings
 _WALKED, _PER_WALKED = 2_000, 50  # entries that take as long as an iteration planned by itself
 _UNKNOWN = 100  # iterations, where their number follows from the budgets
-_WORDS = {
-    "budget.deadline_s": "the deadline",
-    "budget.total_s": "the total time",
-    "budget.energy_j": "the batteries",
-    "plan.iterations": "the number of iterations",
-    "devices.count": "the number of devices",
-}
-
-
-def in_words(edits: Iterable[Edit]) -> str:
-    """What a button says.
-
-    >>> in_words([Edit("budget.deadline_s", 0.31, "raise"), Edit("plan.on_depletion", "leave")])
-    'raise the deadline to 310 ms and set plan.on_depletion to leave'
-    """
-    return " and ".join(map(_phrase, edits))
-
-
-def _phrase(edit: Edit) -> str:
-    name = _WORDS.get(edit.field, edit.field)
-    if edit.value is None:
-        return f"leave {name} out"
-    if edit.how == "scale":
-        return f"make {name} {edit.value:g} times as large"
-    verb = "raise" if edit.how == "raise" else "set"
-    of = "" if edit.device is None else f" of device {edit.device}"
-    return f"{verb} {name}{of} to {_written(edit.field, edit.value)}"
-
-
-def _written(field: str, value: Any) -> str:
-    """A value as people say it.
-
-    >>> _written("budget.energy_j", 12.5), _written("plan.iterations", 1200)
-    ('12.5 J', '1,200')
-    """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if not isinstance(value, int | float):
-        return str(value)
-    unit = unit_of(field)
-    if unit is None:
-        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-    if unit == "J":
-        return energy(value, digits=4)
-    return duration(value, digits=4) if unit == "s" else si(value, unit)
 
 
 def apply_edits(scenario: Scenario, edits: Iterable[Edit]) -> Scenario:

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "check_format",
+    "load_plan",
+    "origins_of",
+    "plan_frame",
+    "plan_from_json",
+    "plan_graph",
+    "plan_json",
+    "plan_record",
+    "save_plan",
+    "stored_record",
+]
+
 import csv
 import dataclasses
 import io
@@ -20,23 +33,14 @@ from joulemesh.files import write_whole
 from joulemesh.files.arrays import ArrayFile, open_arrays
 from joulemesh.files.bounded import parse_json
 from joulemesh.files.limits import PLAN, RECORD
-from joulemesh.planning.columns import COLUMNS
+from joulemesh.ledger import Ledger, alike
+from joulemesh.optional import frame, require
+from joulemesh.planning.columns import COLUMNS, ledger_of
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.world import build_world
 
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan
-
-__all__ = [
-    "check_format",
-    "load_plan",
-    "origins_of",
-    "plan_from_json",
-    "plan_json",
-    "plan_record",
-    "save_plan",
-    "stored_record",
-]
 
 _HARVEST = ("harvested_j", "spilled_j")  # written only where batteries are recharged
 _MOST_ENTRIES = 1_000_000
@@ -141,7 +145,7 @@ def plan_json(plan: Plan) -> str:
     """The plan as JSON; larger arrays are replaced by a word on where to find them."""
     record = {**plan_record(plan), "answer": dataclasses.asdict(plan.answer)}
     for name in _arrays_of(plan):
-        array = np.asarray(getattr(plan, name))
+        array = _stored(plan, name)
         if array.size > _MOST_ENTRIES:
             record[name] = f"{array.size} entries: use --out plan.npz"
         else:
@@ -151,6 +155,12 @@ def plan_json(plan: Plan) -> str:
 
 def _arrays_of(plan: Plan) -> tuple[str, ...]:
     return (*_ARRAYS, *_HARVEST) if plan.harvests else _ARRAYS
+
+
+def _stored(plan: Plan, name: str) -> NDArray[Any]:
+    """An array of a plan; one row of its exchanges stands for all, where all are alike."""
+    array = np.asarray(getattr(plan, name))
+    return array[:1] if name in ("exchange_j", "receive_j") and alike(array) else array
 
 
 def _finite(value: Any) -> Any:
@@ -197,9 +207,7 @@ def save_plan(plan: Plan, path: str | Path) -> None:
 
 
 def _write_npz(plan: Plan, draft: IO[bytes]) -> None:
-    arrays: dict[str, NDArray[Any]] = {
-        name: np.asarray(getattr(plan, name)) for name in _arrays_of(plan)
-    }
+    arrays: dict[str, NDArray[Any]] = {name: _stored(plan, name) for name in _arrays_of(plan)}
     arrays["plan"] = np.array(json.dumps(_finite(plan_record(plan)), allow_nan=False))
     arrays["positions_m"] = plan.world.graph.positions_m
     arrays["round_samples"] = plan.work.round_samples
@@ -219,9 +227,7 @@ def _write_csv(plan: Plan, draft: IO[bytes]) -> None:
             f"than {_MOST_ROWS:,}; write the plan to an .npz file"
         )
     round_j = plan.world.devices.round_energy_j
-    exchange_j, receive_j = (
-        np.broadcast_to(part, plan.rounds.shape) for part in (plan.exchange_j, plan.receive_j)
-    )
+    exchange_j, receive_j = plan.exchange_j, plan.receive_j
     text = io.TextIOWrapper(draft, "utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     gained = [getattr(plan, name) for name in _HARVEST] if plan.harvests else []
@@ -274,7 +280,7 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
     ...     bool((load_plan(f"{folder}/plan.npz", scenario).spent_j == made.spent_j).all())
     True
     """
-    from joulemesh.planning.drawn import carried_out
+    from joulemesh.planning.drawing import carried_out
     from joulemesh.planning.ground import Ground
     from joulemesh.planning.static import plan_of
     from joulemesh.planning.workload import Workload
@@ -282,12 +288,19 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
     try:
         with open_arrays(Path(path), PLAN.now) as file:
             record = stored_record(file)
-            names = ("rounds", "exchange_j", "exchange_s", "active", "exchanged")
+            names = ("rounds", "active", "exchanged")
             stored: dict[str, Any] = {name: file[name] for name in names}
-            stored["receive_j"] = file.get("receive_j")  # none in what an earlier version wrote
+            # Kept as one row where all rows are alike.
+            stored["active"] = np.broadcast_to(stored["active"], stored["rounds"].shape)
+            exchange_j, seconds = file["exchange_j"], file["exchange_s"]
+            heard = file.get("receive_j")  # none in what an earlier version wrote
+            heard = np.zeros_like(exchange_j) if heard is None else heard
             harvested, spilled = (file.get(name) for name in _HARVEST)
+            gained = 0.0
             if harvested is not None and spilled is not None:
-                stored |= {"stored_j": harvested - spilled, "spilled_j": spilled}
+                gained, stored["spilled_j"] = harvested - spilled, spilled
+            columns = {"transmit_j": exchange_j - heard, "receive_j": heard, "seconds": seconds}
+            exchange = Ledger.of(stored["rounds"].shape, **columns, harvested_j=gained)
             samples = file["round_samples"]
         sizes = int(record["parameters"]), float(record["model_bits"])
         work = Workload(*sizes, samples, record.get("operations"))
@@ -303,7 +316,8 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
         ) from None
     if record.get("drawn"):
         made = carried_out(made)
-    timeline = dataclasses.replace(made.timeline, **stored)
+    exchange = dataclasses.replace(exchange, bits=made.timeline.exchange.bits)
+    timeline = dataclasses.replace(made.timeline, exchange=exchange, **stored)
     return dataclasses.replace(made, timeline=timeline)
 
 
@@ -331,4 +345,53 @@ def plan_from_json(text: str) -> Plan:
             f"{made.spent_j.sum():.6g} J, not its {rounds} and {spent_j:.6g} J; it was made from "
             "the user's own data, from files that changed, or by another version: plan it again"
         )
+    return made
+
+
+def plan_frame(plan: Plan) -> Any:
+    """One row per device, as a pandas DataFrame."""
+    at = plan.world.graph.positions_m
+    return frame(
+        {
+            "device": np.arange(len(at)),
+            **({"name": plan.names} if plan.names else {}),
+            "x_m": at[:, 0],
+            "y_m": at[:, 1],
+            **{name: np.asarray(getattr(plan, name)) for name in ledger_of(plan)},
+            "rounds": plan.rounds.sum(axis=0),
+            "binding": plan.binding.astype(object),
+        },
+        "device",
+    )
+
+
+def plan_graph(plan: Plan) -> Any:
+    """Devices and links, as a networkx Graph."""
+    graph, channel = plan.world.graph, plan.world.channel
+    costs = plan.ground.forecast
+    used = np.zeros(len(graph.edges), np.bool_)
+    used[plan.timeline.route.link_index] = True
+    made = require("networkx", "a graph").Graph()
+    rounds, spent_j, binding = plan.rounds.sum(axis=0), plan.spent_j, plan.binding
+    for i, (x, y) in enumerate(graph.positions_m.tolist()):
+        made.add_node(
+            i,
+            pos=(x, y),
+            energy_budget_j=float(plan.energy_budget_j[i]),
+            spent_j=float(spent_j[i]),
+            rounds=int(rounds[i]),
+            binding=str(binding[i]),
+            **({"name": plan.names[i]} if plan.names else {}),
+        )
+    slower_s = np.maximum(costs.forward_s, costs.backward_s)
+    weight = costs.for_messages(plan.work.model_bits).weight()
+    columns = {
+        "gain": channel.mean_gain,
+        "rate_bps": 1.0 / slower_s,
+        "energy_j_per_bit": weight / 2,
+        "weight": weight,
+    }
+    for k, (i, j) in enumerate(graph.edges.tolist()):
+        figures = {name: float(values[k]) for name, values in columns.items()}
+        made.add_edge(i, j, **figures, used=bool(used[k]))
     return made

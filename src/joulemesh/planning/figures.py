@@ -9,6 +9,8 @@ from joulemesh.aggregation.choose import RULES
 from joulemesh.planning.policy import policy_of
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Origin, Scenario
+from joulemesh.scenario.marks import Ideal
+from joulemesh.scenario.sections import COLUMNS, marked
 from joulemesh.world.intervals import DEVICE_FIGURES, Intervals, widest
 from joulemesh.world.quantities import resolve
 
@@ -17,31 +19,9 @@ __all__ = ["Figure", "figures"]
 _PROCESSOR = ("devices.cycles_per_sample", "devices.cpu_hz", "devices.capacitance")
 _STEP = ("devices.step_s", "devices.step_j")
 _IF_GIVEN = ("send_j_per_bit", "receive_j_per_bit", "message_j")
-_PER_DEVICE = (
-    "budget.energy_j",
-    *_PROCESSOR,
-    *_STEP,
-    *(f"devices.{field}" for field in _IF_GIVEN),
-    "devices.transmit_power_w",
-    "devices.receive_power_w",
-    "devices.idle_w",
-)
-_MEANS: dict[tuple[str, float | str], str] = {
-    ("network.medium", "orthogonal"): "each link has a band of its own",
-    ("network.duplex", "orthogonal"): "a device serves all of its links at once",
-    ("network.max_rate_bps", "none"): "links reach Shannon's rate",
-    ("network.packet_error", 0.0): "no packet is lost",
-    ("network.header_bits", 0.0): "packets have no headers",
-    ("network.packet_s", 0.0): "channel access takes no time",
-    ("plan.message_s", 0.0): "handling a message takes no time",
-    ("devices.receive_power_w", 0.0): "receiving is free",
-    ("devices.idle_w", 0.0): "idling is free",
-}
-_UNSET: dict[str, float | str] = {
-    "network.max_rate_bps": "none",
-    "devices.receive_power_w": 0.0,
-    "devices.idle_w": 0.0,
-}
+# Samples may also be a word; `resolve` reads numbers and columns.
+_PER_DEVICE = {"budget.energy_j", *(f"devices.{one}" for one in COLUMNS if one != "samples")}
+_IDEALS = marked(Ideal)
 
 
 @dataclass(frozen=True)
@@ -79,7 +59,8 @@ def figures(scenario: Scenario) -> tuple[Figure, ...]:
     found = []
     for name in _deciding(scenario):
         value = _value(scenario, name)
-        means = "" if isinstance(value, tuple) else _MEANS.get((name, value), "")
+        ideal = _IDEALS.get(name)
+        means = ideal.means if ideal is not None and value == ideal.value else ""
         origin = scenario.origin(name)
         found.append(Figure(name, value, origin, _within(known, name), means))
     return tuple(found)
@@ -156,7 +137,7 @@ def _value(scenario: Scenario, name: str) -> float | str | tuple[float, float]:
     section, _, field = name.partition(".")
     value: Any = getattr(getattr(scenario, section), field)
     if value is None:
-        return _UNSET[name]
+        return _IDEALS[name].value
     spread = isinstance(value, dict | tuple) or (isinstance(value, str) and name in _PER_DEVICE)
     if name in _PER_DEVICE and spread and not (isinstance(value, tuple) and len(value) == 2):
         each = resolve(scenario, field, value, minimum=-1.0)  # a list, or a column of the table

@@ -19,11 +19,11 @@ from joulemesh.aggregation.patterned import patterned
 from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.data import Dataset
-from joulemesh.data.chosen import device_names
-from joulemesh.data.naming import named_refusals
-from joulemesh.errors import Edit, InfeasibleError, ScenarioError
+from joulemesh.data.load import device_names
+from joulemesh.errors import Edit, InfeasibleError, ScenarioError, named_refusals
+from joulemesh.ledger import Ledger
 from joulemesh.planning.policy import Policy, policy_of
-from joulemesh.planning.pricing import Pricer, Prices, choose_scheme
+from joulemesh.planning.pricing import Pricer, choose_scheme
 from joulemesh.planning.workload import Workload, workload
 from joulemesh.scenario import Scenario
 from joulemesh.theory.bounds import Constants
@@ -83,6 +83,14 @@ class Ground:
         """The constants of the bounds, if the scenario has a number for each of them."""
         known = self.scenario.bounds
         return Constants(**known.model_dump()) if known.known else None
+
+    @cached_property
+    def without_departures(self) -> Ground:
+        """The same where nobody leaves by ``devices.leave``: what happens decides who is there."""
+        world = self.world
+        if world.traces.leaves is None:
+            return self
+        return replace(self, world=replace(world, traces=replace(world.traces, leaves=None)))
 
     # What links cost ----------------------------------------------------------------------------
 
@@ -206,6 +214,7 @@ class Ground:
             battery_j=battery_j,
             iterations=iterations,
             medium=self.pricer.medium,
+            names=self.names,
         )
 
     @cached_property
@@ -311,13 +320,13 @@ class Ground:
         block = self.world.channel.block if self.channel_known else (lambda t: 0)
         return np.asarray(np.diff([block(t) for t in range(start, stop)], prepend=-1) != 0)
 
-    def prices(self, scheme: Scheme, costs: LinkCosts, start: int, stop: int) -> Prices:
+    def prices(self, scheme: Scheme, costs: LinkCosts, start: int, stop: int) -> Ledger:
         """Expected prices of the exchanges in iterations start..stop−1, coordination included."""
         prices = self.pricer.scheme(scheme, costs, start, stop)
         if not self.floods(scheme):
             return prices
         flood = self.pricer.coordination(scheme, costs)
-        return prices.with_floods(flood, self.expected_floods(scheme, start, stop))
+        return prices + flood.where(self.expected_floods(scheme, start, stop))
 
 
 def _ready(choice: Choice, conditions: Conditions) -> Scheme:

@@ -5,21 +5,32 @@ Which is best says a bound with all its constants, or the prices of rounds and e
 
 from __future__ import annotations
 
-__all__ = ["MOST_ENTRIES", "Iterations"]
+__all__ = [
+    "MOST_ENTRIES",
+    "Iterations",
+    "best_iterations",
+    "longest",
+    "longest_in_time",
+    "zeta_limit",
+]
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.ledger import Ledger
 from joulemesh.planning.auto import Merit, least_of
-from joulemesh.planning.budget import rounds_cap, rounds_in_all
-from joulemesh.planning.horizon import best_iterations, longest, longest_in_time, zeta_limit
-from joulemesh.planning.pricing import Prices
+from joulemesh.planning.budget import rounds_cap
+from joulemesh.planning.policy import policy_of
 from joulemesh.planning.waiting import Waiting
+from joulemesh.scenario import PlanOptions
 from joulemesh.theory import bounds
+from joulemesh.tolerance import affordable, within
 from joulemesh.units import counted
 
 if TYPE_CHECKING:
@@ -101,13 +112,13 @@ class Iterations:
         most = int(min(lasts, limit or room, room))
         if not (scheme.random or self.ground.floods(scheme)):
             one = self.planner.prices(scheme, 1)
-            each_j = one.energy_j[0]
+            each_j = one.exchange_j[0]
             if waiting.counted:
-                each_j = each_j + waiting.per_iteration(one.latency_s, self.least)[0]
+                each_j = each_j + waiting.per_iteration(one.seconds, self.least)[0]
             n = longest(devices.energy_budget_j, each_j, devices.round_energy_j, self.least)
             if self.limits.total_s is not None:
                 slowest_s = float(devices.round_latency_s.max())
-                timed = (float(one.latency_s[0]), slowest_s, self.least)
+                timed = (float(one.seconds[0]), slowest_s, self.least)
                 n = min(n, longest_in_time(self.limits.total_s, *timed))
             return min(n, most)
         n = 1
@@ -115,38 +126,27 @@ class Iterations:
             n = min(n, most)
             prices = self.planner.prices(scheme, n)
             paid = self._timely(prices, n)
-            cost = np.cumsum(prices.energy_j, axis=0) + np.arange(1, n + 1)[:, None] * need
+            cost = np.cumsum(prices.exchange_j, axis=0) + np.arange(1, n + 1)[:, None] * need
             if waiting.counted:
-                each_j = waiting.per_iteration(prices.latency_s, self.least)
+                each_j = waiting.per_iteration(prices.seconds, self.least)
                 cost = cost + np.cumsum(np.broadcast_to(each_j, cost.shape), axis=0)
-            broke = (cost > devices.energy_budget_j).any(axis=1)
-            # Rounding may be off by one iteration; the exact sum decides.
-            paid = min(paid, int(np.argmax(broke)) + 1 if broke.any() else n)
-            while paid and (self.planner.total(prices, paid) < paid * self.least).any():
-                paid -= 1
+            broke = ~within(devices.energy_budget_j, cost).all(axis=1)
+            paid = min(paid, int(np.argmax(broke)) if broke.any() else n)
             if paid < n or n == most:
                 return paid
             n *= 2
 
-    def _timely(self, prices: Prices, most: int) -> int:
+    def _timely(self, prices: Ledger, most: int) -> int:
         """How many of the first iterations there is time for."""
         n, slowest_s = most, self.world.devices.round_latency_s.max(keepdims=True)
         if self.limits.deadline_s is not None:
-            late = rounds_cap(self.limits.deadline_s, prices.latency_s, slowest_s) < self.least
+            late = rounds_cap(self.limits.deadline_s, prices.seconds, slowest_s) < self.least
             n = int(np.argmax(late)) if late.any() else n
         if self.limits.total_s is None:
             return n
-        each_s = np.broadcast_to(prices.latency_s + self.least * float(slowest_s[0]), most)
-        over = np.cumsum(each_s) > self.limits.total_s
-        n = min(n, int(np.argmax(over)) + 1) if over.any() else n
-        # That sum is rounded; the exact one decides.
-        while n:
-            exchange_s = prices.latency_s[:n]
-            room = rounds_in_all(self.limits.total_s, exchange_s, slowest_s, n)[0]
-            if room >= n * self.least:
-                break
-            n -= 1
-        return n
+        each_s = np.broadcast_to(prices.seconds + self.least * float(slowest_s[0]), most)
+        over = ~within(self.limits.total_s, np.cumsum(each_s))
+        return min(n, int(np.argmax(over))) if over.any() else n
 
     def chosen(self) -> int:
         """Number n of iterations: as given, the most that is paid for, or the best of a bound."""
@@ -196,7 +196,8 @@ class Iterations:
         if constants is None:
             raise ScenarioError(
                 'plan.iterations = "bound" needs every constant of [bounds] as a number; '
-                "`joulemesh estimate FILE` measures them"
+                "`joulemesh estimate FILE` measures them",
+                field="plan.iterations",
             )
         rate, size = (
             self.planner.scenario.training.learning_rate,
@@ -218,3 +219,74 @@ class Iterations:
                 f"{1 / constants.smoothness:.4g}, not {rate:g}; lower it, or give plan.iterations"
             )
         return best_iterations(most, value)
+
+
+FloatArray = NDArray[np.float64]
+
+_CANDIDATES = 64
+
+
+def zeta_limit(options: PlanOptions) -> int | None:
+    """Largest n with n − 1 < ζ where the policy uses ζ and ζ is given; None without a limit.
+
+    >>> zeta_limit(PlanOptions(zeta=12.5, rounds="theorem4")), zeta_limit(PlanOptions())
+    (13, None)
+    >>> zeta_limit(PlanOptions(zeta=3.0, rounds="backfill"))
+    """
+    if options.zeta == "auto" or not policy_of(options).uses_zeta:
+        return None
+    return int(np.ceil(options.zeta))
+
+
+def longest(
+    battery_j: FloatArray, exchange_j: FloatArray, round_j: FloatArray, least: int = 1
+) -> int:
+    """Largest n for which every device affords ``least`` rounds and its exchange each iteration.
+
+    The closed form of Algorithm 3's loop (notes: longest-plan): min over devices of
+    ⌊δ_E / (E_cp + E_cm)⌋.
+
+    >>> longest(np.array([300.0, 400.0]), np.array([1.0, 1.0]), np.array([1.0, 1.0]))
+    150
+    """
+    with np.errstate(divide="ignore"):  # without a round, some exchanges cost a device nothing
+        return int(affordable(battery_j, least * round_j + exchange_j).min())
+
+
+def longest_in_time(total_s: float, exchange_s: float, round_s: float, least: int = 1) -> int:
+    """Largest n of iterations with ``least`` rounds and an exchange that take no more than a total.
+
+    Args:
+        total_s: seconds of the whole training.
+        exchange_s: seconds of one exchange.
+        round_s: seconds of a round on the slowest device.
+        least: rounds per iteration.
+
+    >>> longest_in_time(0.3, 0.0, 0.1)
+    3
+    """
+    with np.errstate(divide="ignore"):
+        return int(affordable(total_s, least * round_s + exchange_s))
+
+
+def best_iterations(most: int, value: Callable[[int], float]) -> int:
+    """The n in 1..most with the least value: a coarse scan, then every n around its best.
+
+    Exact when most ≤ 64, and whenever the value has no dip narrower than the scan's steps.
+
+    >>> best_iterations(1000, lambda n: abs(n - 37.0))
+    37
+    """
+    grid = np.unique(np.rint(np.geomspace(1, most, min(most, _CANDIDATES))).astype(np.int64))
+    if most <= _CANDIDATES:
+        grid = np.arange(1, most + 1)
+    known = {int(n): value(int(n)) for n in grid}
+    best = min(known, key=known.__getitem__)
+    at = int(np.searchsorted(grid, best))
+    low, high = grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]
+    for n in np.unique(np.linspace(low, high, _CANDIDATES).astype(np.int64)).tolist():
+        known.setdefault(n, value(n))
+    best = min(known, key=known.__getitem__)
+    for n in range(max(1, best - _CANDIDATES // 2), min(most, best + _CANDIDATES // 2) + 1):
+        known.setdefault(n, value(n))
+    return min(known, key=known.__getitem__)

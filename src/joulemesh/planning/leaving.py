@@ -16,19 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
-from joulemesh.planning.continuation import Continuation
-from joulemesh.planning.continuer import Continuer
-from joulemesh.planning.exact import exact_sum, most_affordable
+from joulemesh.ledger import Ledger, total_of
+from joulemesh.planning.continuation import Continuation, Continuer
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.remaining import Remaining
 from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.planning.waiting import Waiting
+from joulemesh.tolerance import affordable, left_of
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
-
-_ROUNDING = 1e-12  # of a battery: more than adding up what was spent can be wrong by
 
 
 def with_departures(ground: Ground, timeline: Timeline) -> tuple[Timeline, list[str]]:
@@ -64,7 +62,7 @@ def _remaining(ground: Ground, timeline: Timeline, row: int, lost: BoolArray) ->
     if row == 0:
         return Remaining(0, active, np.where(active, held_j, 0.0), cut)
     past = Plan(ground, _head(timeline, row))
-    left_j = np.maximum(held_j * (1.0 - _ROUNDING) - past.spent_j, 0.0)
+    left_j = left_of(held_j, past.spent_j)
     return Remaining(row, active, np.where(active, left_j, 0.0), cut, past.time_s)
 
 
@@ -74,9 +72,7 @@ def _head(timeline: Timeline, row: int) -> Timeline:
         timeline,
         rounds=timeline.rounds[:row],
         cap=_rows(timeline.cap, timeline)[:row],
-        exchange_j=_rows(timeline.exchange_j, timeline)[:row],
-        receive_j=None if timeline.receive_j is None else _heard(timeline)[:row],
-        exchange_s=timeline.exchange_s[:row],
+        exchange=timeline.exchange[:row],
         active=timeline.active[:row],
         exchanged=timeline.exchanged[:row],
         flooded=timeline.flooded[:row],
@@ -89,12 +85,6 @@ def _head(timeline: Timeline, row: int) -> Timeline:
 def _rows(values: NDArray[Any], timeline: Timeline) -> NDArray[Any]:
     """One row for each iteration, where one stands for all."""
     return np.broadcast_to(values, timeline.rounds.shape)
-
-
-def _heard(timeline: Timeline) -> NDArray[Any]:
-    """What of the exchanges is for receiving, row by row."""
-    heard = np.zeros((1, 1)) if timeline.receive_j is None else timeline.receive_j
-    return _rows(heard, timeline)
 
 
 def _routes(ground: Ground, timeline: Timeline) -> tuple[Route | None, ...]:
@@ -114,15 +104,11 @@ def _joined(
     both = (head, rest) if row else (rest,)
     event = Event(row + 1, "gone", gone, "leaves for good by devices.leave")
     first = both[0]
-    hears = any(part.receive_j is not None for part in both)
-
     made = replace(
         first,
         rounds=np.concatenate([part.rounds for part in both]),
         cap=np.concatenate([_rows(part.cap, part) for part in both]),
-        exchange_j=np.concatenate([_rows(part.exchange_j, part) for part in both]),
-        receive_j=np.concatenate([_heard(part) for part in both]) if hears else None,
-        exchange_s=np.concatenate([part.exchange_s for part in both]),
+        exchange=Ledger.joined([part.exchange for part in both]),
         active=np.concatenate([part.active for part in both]),
         exchanged=np.concatenate([part.exchanged for part in both]),
         flooded=np.concatenate([part.flooded for part in both]),
@@ -137,5 +123,5 @@ def _joined(
 def _total(ground: Ground, timeline: Timeline) -> NDArray[np.int64]:
     """Rounds that the batteries pay for beside all exchanges and waiting."""
     devices = ground.world.devices
-    fixed = (*exact_sum(timeline.exchange_j), *Waiting.at(devices).over(timeline))
-    return most_affordable(devices.energy_budget_j, devices.round_energy_j, *fixed)
+    fixed = total_of(timeline.exchange.exchange_j), Waiting.at(devices).over(timeline)
+    return affordable(devices.energy_budget_j, devices.round_energy_j, *fixed)

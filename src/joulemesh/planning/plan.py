@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.data.naming import called, named
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import ScenarioError, called
 from joulemesh.planning.binding import BINDING, bound
 from joulemesh.planning.columns import Ledgered
 from joulemesh.planning.figures import Figure, figures
@@ -23,12 +22,13 @@ from joulemesh.planning.timeline import Event, Timeline
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
 from joulemesh.theory import bounds
+from joulemesh.tolerance import left_of
 from joulemesh.units import duration, energy
 from joulemesh.world import World
 
 if TYPE_CHECKING:
     from joulemesh.planning.advice import Answer
-    from joulemesh.planning.drawn import Drawn
+    from joulemesh.planning.drawing import Drawn
     from joulemesh.planning.gantt import Gantt
     from joulemesh.planning.safety import Safety
 
@@ -92,7 +92,7 @@ class Plan(Ledgered):
     @property
     def reason(self) -> str:
         """Why this scheme."""
-        return named(self.timeline.scheme.reason, self.names)
+        return self.timeline.scheme.reason
 
     @property
     def edges(self) -> IntArray:
@@ -127,18 +127,17 @@ class Plan(Ledgered):
     @property
     def margin_j(self) -> FloatArray:
         """float64 [N]: what is left in the batteries, with what they have gained."""
-        left_j = self.supplied_j - self.spent_j
-        return np.maximum(left_j, 0.0) if self.harvests else left_j  # a sum of many is rounded
+        return left_of(self.supplied_j, self.spent_j)
 
     @property
     def margin_s(self) -> FloatArray:
         """float64 [n]: time to spare in each iteration; infinite without a deadline."""
-        return (math.inf if self.deadline_s is None else self.deadline_s) - self.latency_s
+        return left_of(np.array(self.deadline_s or math.inf), self.latency_s)
 
     @property
     def margin_total_s(self) -> float:
         """What is left of the total time; infinite without a total."""
-        return (math.inf if self.total_s is None else self.total_s) - self.time_s
+        return float(left_of(np.array(self.total_s or math.inf), self.time_s))
 
     @property
     def active(self) -> BoolArray:
@@ -260,7 +259,7 @@ class Plan(Ledgered):
         >>> made.gantt(1).to_dict()["bars"][0]["kind"]
         'train'
         """
-        from joulemesh.planning.drafting import Draft
+        from joulemesh.planning.gantt import Draft
 
         return Draft(self, iteration, merged=merged).gantt()
 
@@ -305,7 +304,7 @@ class Plan(Ledgered):
         >>> int(made.frame()["rounds"].sum()) == int(made.rounds.sum())
         True
         """
-        from joulemesh.planning.frames import plan_frame
+        from joulemesh.planning.export import plan_frame
 
         return plan_frame(self)
 
@@ -322,7 +321,7 @@ class Plan(Ledgered):
         >>> sum(used for _, _, used in made.graph().edges(data="used")) == len(made.edges)
         True
         """
-        from joulemesh.planning.frames import plan_graph
+        from joulemesh.planning.export import plan_graph
 
         return plan_graph(self)
 

@@ -6,13 +6,14 @@ expected, and what to do; the rules are explained in docs/explanation/physics.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import Edit, InfeasibleError
+from joulemesh.errors import Edit, InfeasibleError, called
+from joulemesh.ledger import total_of
 from joulemesh.planning.timeline import Timeline
 from joulemesh.planning.workload import TRAINING_OPERATIONS, Workload
 from joulemesh.profiles import radio
@@ -106,7 +107,7 @@ def ask_first(refusal: InfeasibleError, scenario: Scenario) -> None:
     if doubts:
         asked = "; ".join(doubt.text for doubt in doubts)
         meant = tuple(doubt.edit for doubt in doubts)
-        refusal.offer(f"{asked}; as it stands, {refusal.reason}", [meant, *refusal.remedies])
+        refusal.offer([meant, *refusal.remedies], before=f"{asked}; as it stands, ")
 
 
 def notes_on_inputs(scenario: Scenario, work: Workload, world: World) -> Iterator[str]:
@@ -127,11 +128,13 @@ def notes_on_inputs(scenario: Scenario, work: Workload, world: World) -> Iterato
     yield from _deadline(scenario, world)
 
 
-def notes_on_outcome(scenario: Scenario, world: World, timeline: Timeline) -> Iterator[str]:
-    """Notes on what the plan comes to."""
-    yield from _idle(timeline)
-    yield from _rate(scenario, world, timeline)
-    yield from _battery(world, timeline)
+def notes_on_outcome(
+    scenario: Scenario, world: World, timeline: Timeline, names: Sequence[str]
+) -> Iterator[str]:
+    """Notes on what the plan comes to, with the names of devices."""
+    yield from _idle(timeline, names)
+    yield from _rate(scenario, world, timeline, names)
+    yield from _battery(world, timeline, names)
 
 
 def _cycles(scenario: Scenario, work: Workload) -> Iterator[str]:
@@ -204,24 +207,26 @@ def _deadline(scenario: Scenario, world: World) -> Iterator[str]:
             )
 
 
-def _idle(timeline: Timeline) -> Iterator[str]:
+def _idle(timeline: Timeline, names: Sequence[str]) -> Iterator[str]:
     """Devices that stay to the end and never train, where a policy may leave rounds out."""
     idle = np.asarray(timeline.active.all(axis=0) & ~timeline.rounds.any(axis=0))
     if idle.any():
         yield (
-            f"{int(idle.sum())} of {len(idle)} devices (the first is device {np.argmax(idle)}) "
-            "never train, they only average and relay: their samples stay unseen; lower "
-            "plan.iterations, or raise what binds them"
+            f"{int(idle.sum())} of {len(idle)} devices (the first is "
+            f"{called(int(np.argmax(idle)), names)}) never train, they only average and relay: "
+            "their samples stay unseen; lower plan.iterations, or raise what binds them"
         )
 
 
-def _rate(scenario: Scenario, world: World, timeline: Timeline) -> Iterator[str]:
+def _rate(
+    scenario: Scenario, world: World, timeline: Timeline, names: Sequence[str]
+) -> Iterator[str]:
     """Compare the links that are used, at their mean gain, with the radio."""
     links = timeline.route.link_index
     if not len(links) or world.measured is not None:  # no bandwidth is known of measured rates
         return
     gain = world.channel.mean_gain[links]
-    yield from _reach(scenario, world, links, gain)
+    yield from _reach(scenario, world, links, gain, names)
     costs = world.costs(gain, links)
     rates = 1 / np.minimum(costs.forward_s, costs.backward_s)
     fastest, usual = float(rates.max()), float(np.median(rates))
@@ -243,7 +248,9 @@ def _rate(scenario: Scenario, world: World, timeline: Timeline) -> Iterator[str]
         )
 
 
-def _reach(scenario: Scenario, world: World, links: IntArray, gain: FloatArray) -> Iterator[str]:
+def _reach(
+    scenario: Scenario, world: World, links: IntArray, gain: FloatArray, names: Sequence[str]
+) -> Iterator[str]:
     """Links on which less arrives than the radio receives: their rates are extrapolated."""
     network, name = scenario.network, scenario.network.profile
     if name is None:
@@ -256,7 +263,7 @@ def _reach(scenario: Scenario, world: World, links: IntArray, gain: FloatArray) 
     if not len(beyond):
         return
     worst = int(np.argmax(short_db))
-    i, j = ends[worst]
+    i, j = ends[worst].tolist()
     placed = scenario.devices.x_m is None and network.gains is None and world.motion is None
     fix = "bring devices nearer to each other"
     if placed:
@@ -266,16 +273,15 @@ def _reach(scenario: Scenario, world: World, links: IntArray, gain: FloatArray) 
         fix = f"set network.area_m = {np.floor(0.99 * area_m / digit) * digit:g} or less"
     yield (
         f"{len(beyond)} of {len(np.unique(links))} links that the plan uses are beyond the radio's "
-        f"reach: from device {i} to {j} arrive {arrives[worst]:.0f} dBm, and "
-        f"network.profile = {name!r} receives {profile.reach_dbm:g} dBm or more; {fix}, link "
+        f"reach: from {called(i, names)} to {called(j, names)} arrive {arrives[worst]:.0f} dBm, "
+        f"and network.profile = {name!r} receives {profile.reach_dbm:g} dBm or more; {fix}, link "
         "nearer devices, or name another radio"
     )
 
 
-def _battery(world: World, timeline: Timeline) -> Iterator[str]:
+def _battery(world: World, timeline: Timeline, names: Sequence[str]) -> Iterator[str]:
     battery_j = world.devices.energy_budget_j
-    repeat = len(timeline.rounds) if len(timeline.exchange_j) == 1 else 1
-    spent_j = timeline.exchange_j.sum(axis=0) * repeat
+    spent_j = total_of(timeline.exchange.exchange_j)
     spent_j = spent_j + timeline.rounds.sum(axis=0) * world.devices.round_energy_j
     present = spent_j > 0  # who left at once spends nothing
     ratio = np.divide(battery_j, spent_j, out=np.zeros_like(spent_j), where=present)
@@ -285,8 +291,8 @@ def _battery(world: World, timeline: Timeline) -> Iterator[str]:
         held, used = energy(float(battery_j[most])), energy(float(spent_j[most]))
         yield (
             f"budget.energy_j is more than {MOST_BATTERY:,.0f} times what the plan spends on "
-            f"{idle} of {len(ratio)} devices: device {most} has {held} and spends {used}; check "
-            "its unit, which is joules"
+            f"{idle} of {len(ratio)} devices: {called(most, names)} has {held} and spends {used}; "
+            "check its unit, which is joules"
         )
 
 

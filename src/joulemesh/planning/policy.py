@@ -191,18 +191,27 @@ def _require_sound(
         if wrong.any():
             t, *device = (int(i) for i in np.argwhere(wrong)[0])
             limit = np.broadcast_to(bound, rounds.shape)[(t, *device)]
-            who = f"device {device[0]}" if device else "the device"
+            who = "{device}" if device else "the device"
             raise ScenarioError(
-                f"{said} {who} {rounds[(t, *device)]} rounds in row {t + 1}, {word} {limit:g}; "
-                "keep within the arguments of allocate"
+                f"{{gives}} {who} {{rounds:round}} in row {{row}}, {word} {{limit}}; keep within "
+                "the arguments of allocate",
+                device=device[0] if device else None,
+                figures={
+                    "gives": said,
+                    "rounds": rounds[(t, *device)],
+                    "row": t + 1,
+                    "limit": limit,
+                },
             )
     over = np.atleast_1d(rounds.sum(axis=0) > total)
     if over.any():
-        device_ = int(np.argmax(over))
-        most = np.broadcast_to(total, over.shape)[device_]
+        worst = int(np.argmax(over))
+        most = np.broadcast_to(total, over.shape)[worst]
         raise ScenarioError(
-            f"{said} device {device_} more rounds than the {most:g} that its battery pays for; "
-            "let them sum to the total at most"
+            "{gives} {device} more rounds than the {most} that its battery pays for; let them sum "
+            "to the total at most",
+            device=worst,
+            figures={"gives": said, "most": most},
         )
 
 

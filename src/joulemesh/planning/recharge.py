@@ -9,12 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.planning.exact import remainder
 from joulemesh.world.traces import Traces
 
 FloatArray = NDArray[np.float64]
-
-_ROUNDING = 2.0**-49  # of a capacity: more than rounding adds to the room that is left
 
 
 class Recharged(NamedTuple):
@@ -22,13 +19,11 @@ class Recharged(NamedTuple):
 
     Attributes:
         held_j: what they hold.
-        owed_j: what rounding has left out of what was spent.
         stored_j: what they have gained.
         spilled_j: what they had no room for.
     """
 
     held_j: FloatArray
-    owed_j: FloatArray
     stored_j: FloatArray
     spilled_j: FloatArray
 
@@ -36,7 +31,6 @@ class Recharged(NamedTuple):
 def recharged(
     traces: Traces,
     held_j: FloatArray,
-    owed_j: FloatArray,
     iteration: int,
     elapsed_s: float,
     length_s: float,
@@ -46,14 +40,13 @@ def recharged(
     Args:
         traces: who harvests how much, and what batteries hold at most.
         held_j: float64 [N]: what they hold after the iteration has been paid for.
-        owed_j: float64 [N]: what rounding has left out of that.
         iteration: from 0.
         elapsed_s: seconds until it began.
         length_s: seconds that it took.
 
     >>> sunny = Traces(steady_w=np.array([2.0]), capacity_j=np.array([5.0]))
-    >>> after = recharged(sunny, np.array([4.0]), np.zeros(1), 0, 0.0, 3.0)
-    >>> round(float(after.held_j[0]), 9), round(float(after.spilled_j[0]), 9)
+    >>> after = recharged(sunny, np.array([4.0]), 0, 0.0, 3.0)
+    >>> float(after.held_j[0]), float(after.spilled_j[0])
     (5.0, 5.0)
     """
     gathered_j = traces.harvested_j(iteration, elapsed_s, length_s)
@@ -61,7 +54,5 @@ def recharged(
         return None
     stored_j = gathered_j
     if traces.capacity_j is not None:
-        room_j = traces.capacity_j * (1.0 - _ROUNDING) - held_j + owed_j
-        stored_j = np.clip(room_j, 0.0, gathered_j)
-    held_j, owed_j = remainder(held_j, owed_j, -stored_j)
-    return Recharged(held_j, owed_j, stored_j, gathered_j - stored_j)
+        stored_j = np.clip(traces.capacity_j - held_j, 0.0, gathered_j)
+    return Recharged(held_j + stored_j, stored_j, gathered_j - stored_j)

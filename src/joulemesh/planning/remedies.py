@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import Edit, InfeasibleError, JoulemeshError, Remedy
+from joulemesh.ledger import total_of
 from joulemesh.planning.budget import (
     at_least,
     enough_s,
@@ -20,13 +21,12 @@ from joulemesh.planning.budget import (
 )
 from joulemesh.planning.clock import TimeLimits
 from joulemesh.planning.edits import changed, soon_planned
-from joulemesh.planning.exact import most_affordable
-from joulemesh.planning.horizon import zeta_limit
-from joulemesh.units import counted, duration, energy
+from joulemesh.planning.iterations import zeta_limit
+from joulemesh.tolerance import affordable
 
 if TYPE_CHECKING:
+    from joulemesh.ledger import Ledger
     from joulemesh.planning.ground import Ground
-    from joulemesh.planning.pricing import Prices
     from joulemesh.planning.static import StaticPlanner
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
 ]
 
 _MOST_STEPS = 8  # constraints that fail one after another until a remedy mends them all
-_ROUNDING = 1 + 1e-12  # of a sum that is itself rounded, before a figure is made of it
 _RAISE, _MOST_RAISED = 1.02, 400  # steps in which a battery is raised until it pays
 
 
@@ -68,11 +67,12 @@ def prove(refusal: JoulemeshError, ground: Ground, planned: Callable[[Ground], o
         else:
             if not any(set(one) <= set(whole) for one in found):  # no more than is needed
                 found.append(whole)
-    reason = refusal.reason
-    if not found:
+    futile = ""
+    if last is not None and not found:
+        last.names = ground.names
         tried = " and ".join(edit.text for edit in refusal.remedies[0])
-        reason = f"{reason}; {tried}, and then: {last}"
-    refusal.offer(reason, found)
+        futile = f"; {tried}, and then: {last}"
+    refusal.offer(found, after=futile)
 
 
 def _completed(remedy: Remedy, ground: Ground, planned: Callable[[Ground], object]) -> Remedy:
@@ -143,25 +143,25 @@ class FirstRound:
         device: its number.
         lacks: for ``"energy"``, ``"deadline"`` and ``"time"``, as far as it lacks them, what to
             raise; None for the energy, which others may lack as well.
-        rest: what is drawn at rest meanwhile, in words; empty if it is not counted.
+        idle_j: what is drawn at rest meanwhile, if that is counted.
     """
 
     device: int
     lacks: dict[str, Edit | None]
-    rest: str = ""
+    idle_j: float = 0.0
 
     @classmethod
-    def of(cls, planner: StaticPlanner, prices: Prices, n: int) -> FirstRound:
+    def of(cls, planner: StaticPlanner, prices: Ledger, n: int) -> FirstRound:
         """Of a planner whose policy may leave rounds out, for n exchanges at some prices."""
         devices, limits = planner.world.devices, planner.limits
-        round_s, exchange_s = devices.round_latency_s, prices.latency_s
+        round_s, exchange_s = devices.round_latency_s, prices.seconds
         short = {"energy": _unpaid_round(planner, prices, n)}
         worst_s = float(exchange_s.max())
         if limits.deadline_s is not None:
             some = rounds_cap(limits.deadline_s, float(exchange_s.min()), round_s) < 1
             short["deadline"] = some | (rounds_cap(limits.deadline_s, worst_s, round_s) < 0)
         if limits.total_s is not None:
-            short["time"] = rounds_in_all(limits.total_s, exchange_s, round_s, n) < 1
+            short["time"] = rounds_in_all(limits.total_s, exchange_s, round_s) < 1
         number = np.sum(list(short.values()), axis=0)
         closest = np.flatnonzero(number == number.min())
         device = int(closest[np.argmin(round_s[closest])])
@@ -169,13 +169,12 @@ class FirstRound:
         figures = {
             "energy": None,
             "deadline": Edit("budget.deadline_s", enough_s(worst_s, one, 1), "raise"),
-            "time": Edit("budget.total_s", enough_total_s(exchange_s, one, n, 1), "raise"),
+            "time": Edit("budget.total_s", enough_total_s(exchange_s, one, 1), "raise"),
         }
         lacks = {kind: figures[kind] for kind in short if short[kind][device]}
         if devices.idle_w is None:
             return cls(device, lacks)
-        waits = energy(float(devices.idle_w[device]) * planner.least_s(prices, n), digits=4)
-        return cls(device, lacks, f" and draw {waits} at rest (devices.idle_w)")
+        return cls(device, lacks, float(devices.idle_w[device]) * planner.least_s(prices, n))
 
     @property
     def in_time(self) -> list[Edit]:
@@ -183,7 +182,7 @@ class FirstRound:
         return [edit for edit in self.lacks.values() if edit is not None]
 
 
-def _unpaid_round(planner: StaticPlanner, prices: Prices, n: int) -> NDArray[np.bool_]:
+def _unpaid_round(planner: StaticPlanner, prices: Ledger, n: int) -> NDArray[np.bool_]:
     """bool [N]: devices for a single round of which some battery does not pay.
 
     Everybody draws power while one device trains.
@@ -193,12 +192,12 @@ def _unpaid_round(planner: StaticPlanner, prices: Prices, n: int) -> NDArray[np.
     purse, rest_s = planner.purse(prices, n), planner.least_s(prices, n)
     last_s = purse.longest_s(TimeLimits(None, None), n, 0)
     each_s = rest_s + purse.waiting.round_s
-    idle_j = purse.waiting.rounded(1.0) * each_s
-    paid = most_affordable(purse.battery_j, purse.round_j, purse.exchange_j, purse.rest_j, idle_j)
+    idle_j = purse.waiting.of(1.0) * each_s
+    paid = affordable(purse.battery_j, purse.round_j, purse.exchange_j, idle_j)
     return np.asarray((paid < 1) | (each_s > last_s))
 
 
-def require_somebody(planner: StaticPlanner, prices: Prices, n: int) -> None:
+def require_somebody(planner: StaticPlanner, prices: Ledger, n: int) -> None:
     """Refuse a plan of a policy that may leave rounds out, if nobody can train a single one.
 
     Args:
@@ -210,7 +209,7 @@ def require_somebody(planner: StaticPlanner, prices: Prices, n: int) -> None:
         InfeasibleError: naming the device that is closest to a round, and what it lacks.
     """
     first = FirstRound.of(planner, prices, n)
-    taken_s = float(prices.latency_s.sum()) * (n if len(prices.latency_s) == 1 else 1)
+    taken_s = float(total_of(prices.seconds))
     unpaid = bool((planner.total(prices, n) < 0).any())
     if unpaid and not first.in_time:
         require_affordable(
@@ -222,26 +221,27 @@ def require_somebody(planner: StaticPlanner, prices: Prices, n: int) -> None:
     remedy: Remedy = tuple(first.in_time)
     if unpaid or "energy" in first.lacks:  # larger batteries may buy dearer exchanges
         need_j = _first_round_j(planner, prices, n, first.device, unpaid=unpaid)
-        remedy = larger_batteries(planner, need_j * _ROUNDING, n)
+        remedy = larger_batteries(planner, need_j, n)
     words = {"energy": "energy", "deadline": "time before the deadline", "time": "time in all"}
-    beside = f"{counted(n, 'exchange')}, which {'takes' if n == 1 else 'take'}"
+    beside = f"{{count:exchange}}, which {'takes' if n == 1 else 'take'}"
+    rest = " and draw {idle_j} at rest (devices.idle_w)" if first.idle_j else ""
     raise InfeasibleError(
         f"no device has {' and '.join(words[kind] for kind in first.lacks)} for a single round "
-        f"beside {beside} {duration(taken_s, digits=6)}{first.rest} (device "
-        f"{first.device} is closest to it)",
-        remedies=[remedy, *fewer_iterations(planner, n)],
+        f"beside {beside} {{exchange_s}}{rest} ({{device}} is closest to it)",
+        code=next(iter(reversed(first.lacks))),
         device=first.device,
-        constraint=next(iter(reversed(first.lacks))),
+        figures={"count": n, "exchange_s": taken_s, "idle_j": first.idle_j},
+        remedies=[remedy, *fewer_iterations(planner, n)],
     )
 
 
 def _first_round_j(
-    planner: StaticPlanner, prices: Prices, n: int, device: int, *, unpaid: bool
+    planner: StaticPlanner, prices: Ledger, n: int, device: int, *, unpaid: bool
 ) -> float:
     """What a battery has to hold so that everybody can wait for one round of a device."""
     purse = planner.purse(prices, n)
     own_s = 0.0 if unpaid else float(purse.waiting.round_s[device])
-    need_j = purse.exchange_j + purse.waiting.rounded(planner.least_s(prices, n) + own_s)
+    need_j = purse.exchange_j + purse.waiting.of(planner.least_s(prices, n) + own_s)
     round_j = float(purse.round_j[device])
     if unpaid:
         return float(need_j.max())

@@ -28,6 +28,7 @@ from joulemesh.planning.policy import Policy, count_iterations, weighted
 from joulemesh.planning.waterfill import read_budget, water_fill
 from joulemesh.registries import POLICIES
 from joulemesh.scenario import PlanOptions
+from joulemesh.tolerance import TOLERANCE
 
 
 def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
@@ -51,7 +52,8 @@ def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
     if not zeta > iterations - 1:
         raise ScenarioError(
             f"plan.zeta = {zeta:g} leaves no logarithm for the last of {iterations} iterations; "
-            f"set plan.zeta above {iterations - 1} or leave it out"
+            f"set plan.zeta above {iterations - 1} or leave it out",
+            field="plan.zeta",
         )
     if math.isinf(zeta) or iterations == 1:  # alone, it takes all: also where ζ − n rounds to −1
         return np.ones(iterations)
@@ -112,22 +114,29 @@ def theorem4_literal(
     caps = np.broadcast_to(budget.cap, (count, budget.total.size))
     # The printed condition total <= S τ0 / ln(ζ/T) says that the first, smallest share fits.
     limit = caps[0] * (weights.sum() / weights[0])
-    if (over := budget.total > limit * (1 + 1e-12)).any():
+    if (over := budget.total > limit * (1.0 + TOLERANCE)).any():
         device = int(np.argmax(over))
         raise ScenarioError(
-            f"the rounds total {budget.total[device]:.6g} of {budget.name(device)} exceeds "
-            f"{limit[device]:.6g}, the limit of case 1 of theorem4-literal",
+            "the rounds total {total} of {device} exceeds {limit}, the limit of case 1 of "
+            "theorem4-literal",
+            device=budget.number(device),
+            figures={"total": budget.total[device], "limit": limit[device]},
             remedies=[(Edit("plan.rounds", "theorem4"),)],
         )
     shares = (weights / weights.sum())[:, None] * budget.total
-    # A share that is whole in exact arithmetic must not lose one round to float error.
-    floors = np.floor(shares + 1e-12 * np.maximum(shares, 1.0))
+    floors = np.floor(shares * (1.0 + TOLERANCE))  # a whole share loses no round to rounding
     floors = np.where(floors.sum(axis=0) > budget.total, np.floor(shares), floors)
     if (floors > caps).any():
         row, device = (int(i) for i in np.argwhere(floors > caps)[0])
         raise ScenarioError(
-            f"theorem4-literal asks {budget.name(device)} for {floors[row, device]:.0f} rounds in "
-            f"iteration {start + row}, above the cap of {caps[row, device]:.0f}",
+            "theorem4-literal asks {device} for {rounds:round} in iteration {iteration}, above the "
+            "cap of {cap}",
+            device=budget.number(device),
+            figures={
+                "rounds": floors[row, device],
+                "iteration": start + row,
+                "cap": caps[row, device],
+            },
             remedies=[(Edit("plan.rounds", "theorem4"),)],
         )
     return budget.shaped(floors.astype(np.int64))
@@ -198,7 +207,10 @@ def fixed(
     """
     count = count_iterations(iterations, start)
     if rounds < 1:
-        raise ScenarioError(f"plan.fixed_rounds = {rounds} trains nothing; set it to at least 1")
+        raise ScenarioError(
+            f"plan.fixed_rounds = {rounds} trains nothing; set it to at least 1",
+            field="plan.fixed_rounds",
+        )
     budget = read_budget(count, total, cap, start=start)
     budget.require_total(count * rounds, f"{rounds} in each iteration")
     budget.require_cap(rounds, "lower plan.fixed_rounds or raise budget.deadline_s")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.ledger import alike
 from joulemesh.units import duration, energy
 from joulemesh.world import build_world
 from joulemesh.world.intervals import DEVICE_FIGURES, Intervals
@@ -86,18 +87,18 @@ def _at_means(plan: Plan) -> tuple[FloatArray, float]:
     mean = scenario.model_copy(update={"plan": scenario.plan.model_copy(update={"safety": None})})
     world = build_world(mean, plan.work.round_samples)
     ground = replace(plan.ground, scenario=mean, world=world)
-    devices, alike = world.devices, len(plan.exchange_j) == 1
+    devices, same = world.devices, alike(plan.exchange_j)
     spent, seconds = plan.rounds.sum(axis=0) * devices.round_energy_j, 0.0
     prices = None
     for t, rounds in enumerate(plan.rounds):
         route = plan.route(t + 1)
         length = float((rounds * devices.round_latency_s).max())
         if route is not None and len(route.edge):
-            if prices is None or not alike:
+            if prices is None or not same:
                 costs = ground.costs(t, plan.timeline.snapshot(t))
                 prices = ground.pricer.route(route, costs)
-            spent = spent + prices.energy_j[0]
-            length += float(prices.latency_s[0])
+            spent = spent + prices.exchange_j[0]
+            length += float(prices.seconds[0])
         if devices.idle_w is not None:
             spent = spent + np.where(plan.active[t], devices.idle_w * length, 0.0)
         seconds += length

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.errors import ScenarioError
 from joulemesh.planning.policy import Policy, count_iterations
-from joulemesh.planning.waterfill import MOST_ROUNDS, Budget, read_budget
+from joulemesh.planning.waterfill import Budget, read_budget
 from joulemesh.registries import POLICIES
 
 FloatArray = NDArray[np.float64]
@@ -81,11 +80,7 @@ def _integers(budget: Budget) -> tuple[IntArray, IntArray]:
     """min(⌊total⌋, Σ cap) [N], and caps [1 or n, N]."""
     total, cap = (np.floor(np.minimum(a, 2.0**53)) for a in (budget.total, budget.cap))
     goal = np.minimum(total, cap.sum(axis=0) * (budget.count // len(cap)))
-    if (many := goal > MOST_ROUNDS).any():
-        raise ScenarioError(
-            f"{budget.name(int(np.argmax(many)))} would run more than {MOST_ROUNDS:.0e} rounds; "
-            "lower budget.energy_j or the time of [budget]"
-        )
+    budget.require_countable(goal, "lower budget.energy_j or the time of [budget]")
     return goal.astype(np.int64), np.minimum(cap, goal).astype(np.int64)
 
 

@@ -14,8 +14,14 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.countable import MOST_PER_ITERATION, require_countable
 from joulemesh.data import Dataset
-from joulemesh.data.naming import named, named_refusals
-from joulemesh.errors import Edit, InfeasibleError, JoulemeshError, ScenarioError
+from joulemesh.errors import (
+    Edit,
+    InfeasibleError,
+    JoulemeshError,
+    ScenarioError,
+    named_refusals,
+)
+from joulemesh.ledger import Ledger, total_of
 from joulemesh.planning.allotment import Allotment
 from joulemesh.planning.budget import (
     Demand,
@@ -27,7 +33,6 @@ from joulemesh.planning.ground import Ground
 from joulemesh.planning.iterations import MOST_ENTRIES, Iterations
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.plausible import ask_first, notes_on_inputs, notes_on_outcome, questions
-from joulemesh.planning.pricing import Prices
 from joulemesh.planning.remedies import (
     FirstRound,
     fewer_iterations,
@@ -113,13 +118,11 @@ def _planned(ground: Ground) -> Plan:
         asked = {question.text for question in questions(scenario)}
         for doubt in doubts:
             if doubt not in asked:
-                refusal.add_note(named(doubt, ground.names))
+                refusal.add_note(doubt)
         raise
     require_countable(timeline.rounds, _FEWER_ROUNDS)
-    doubts += notes_on_outcome(scenario, world, timeline)
-    return Plan(
-        ground, timeline, tuple(named(note, ground.names) for note in (*planner.notes, *doubts))
-    )
+    doubts += notes_on_outcome(scenario, world, timeline, ground.names)
+    return Plan(ground, timeline, (*planner.notes, *doubts))
 
 
 class StaticPlanner:
@@ -149,7 +152,7 @@ class StaticPlanner:
         except InfeasibleError as refusal:
             # What batteries will gain is not known in advance: each iteration shows who can pay.
             later = leaving or self.world.traces.harvests
-            if not (later and refusal.constraint in ("energy", "idle")):
+            if not (later and refusal.code in ("energy", "idle")):
                 raise
         else:
             leaving = False
@@ -170,21 +173,24 @@ class StaticPlanner:
         """Refuse a plan that would not fit into memory, or take hours that nobody asked for."""
         if n * count > MOST_ENTRIES:
             raise InfeasibleError(
-                f"{n} iterations of {count} devices are more than the {MOST_ENTRIES} entries that "
-                "a plan may have",
+                "{iterations:iteration} of {count:device} are more than the {most} entries that a "
+                "plan may have",
+                code="size",
+                figures={"iterations": n, "count": count, "most": MOST_ENTRIES},
                 remedies=[(Edit("plan.iterations", MOST_ENTRIES // count, "lower"),)],
-                constraint="size",
             )
         wanted = self.options.iterations
         if self.world.changes and isinstance(wanted, str) and n > _MOST_FADED:
             what = "under fading" if self.world.channel.fading else "with traces"
             raise InfeasibleError(
-                f'{what} every iteration is planned again, and plan.iterations = "{wanted}" '
-                f"comes to {n} of them, which takes hours; set plan.iterations to a number",
-                constraint="size",
+                f'{what} every iteration is planned again, and plan.iterations = "{wanted}" comes '
+                "to {iterations} of them, which takes hours; set plan.iterations to a number",
+                code="size",
+                figures={"iterations": n},
+                field="plan.iterations",
             )
 
-    def prices(self, scheme: Scheme, n: int) -> Prices:
+    def prices(self, scheme: Scheme, n: int) -> Ledger:
         """Prices of n exchanges as forecast, coordination included."""
         return self.ground.prices(scheme, self.costs, 0, n)
 
@@ -192,7 +198,7 @@ class StaticPlanner:
         """Largest n, up to a limit, that every battery pays for in time."""
         return Iterations(self).longest(limit)
 
-    def require(self, prices: Prices, n: int) -> None:
+    def require(self, prices: Ledger, n: int) -> None:
         """Refuse n iterations that a battery or the time does not allow."""
         if self.least == 0:
             require_somebody(self, prices, n)
@@ -205,7 +211,7 @@ class StaticPlanner:
             shorter=lambda: fewer_iterations(self, n),
         )
 
-    def demand(self, prices: Prices, n: int) -> Demand:
+    def demand(self, prices: Ledger, n: int) -> Demand:
         """What n iterations of the least rounds ask of the batteries."""
         purse = self.purse(prices, n)
         rest_s = self.least_s(prices, n)
@@ -214,25 +220,24 @@ class StaticPlanner:
             least=self.least,
             battery_j=purse.battery_j,
             exchange_j=purse.exchange_j,
-            rest_j=purse.rest_j,
             round_j=purse.round_j,
-            exchange_s=prices.latency_s,
+            exchange_s=prices.seconds,
             round_s=purse.waiting.round_s,
             idle_s=rest_s,
-            idle_j=purse.waiting.of(rest_s),
+            idle_j=purse.waiting.of(rest_s) if purse.waiting.counted else None,
         )
 
-    def purse(self, prices: Prices, n: int) -> Purse:
+    def purse(self, prices: Ledger, n: int) -> Purse:
         """The batteries, and what n exchanges and waiting take from them."""
-        devices, paid = self.world.devices, prices.total_j(n)
-        return Purse(devices.energy_budget_j, *paid, devices.round_energy_j, Waiting.at(devices))
+        devices, exchange_j = self.world.devices, total_of(prices[:n].exchange_j)
+        held_j, round_j = devices.energy_budget_j, devices.round_energy_j
+        return Purse(held_j, exchange_j, round_j, Waiting.at(devices))
 
-    def least_s(self, prices: Prices, n: int) -> float:
+    def least_s(self, prices: Ledger, n: int) -> float:
         """Seconds of n iterations with the least rounds."""
-        exchange_s = prices.latency_s if len(prices.latency_s) == 1 else prices.latency_s[:n]
-        return least_s(exchange_s, self.world.devices.round_latency_s, n, self.least)
+        return least_s(prices.seconds[:n], self.world.devices.round_latency_s, self.least)
 
-    def total(self, prices: Prices, n: int) -> IntArray:
+    def total(self, prices: Ledger, n: int) -> IntArray:
         """[N] rounds that the batteries pay for beside n exchanges, if iterations are short."""
         return self.purse(prices, n).total(self.least_s(prices, n))
 
@@ -245,21 +250,23 @@ class StaticPlanner:
             first = FirstRound.of(self, prices, n)
             return paid and "energy" not in first.lacks, first.in_time
         limits = (self.limits.deadline_s, self.limits.total_s)
-        return paid, missing_time(n, self.least, *limits, prices.latency_s, round_s)
+        return paid, missing_time(self.least, *limits, prices.seconds, round_s)
 
-    def static(self, scheme: Scheme, prices: Prices, n: int) -> Timeline:
+    def static(self, scheme: Scheme, prices: Ledger, n: int) -> Timeline:
         """All n iterations at once, for a channel that does not change."""
         allotment = Allotment(
             self.ground, self.ground.policy, n, self.world.devices.round_latency_s, self.limits
         )
-        found = allotment.paid(self.purse(prices, n), prices.latency_s)
+        found = allotment.paid(self.purse(prices, n), prices.seconds)
         rounds, cap, total = found.rounds, found.cap, found.total
         if self.ground.policy.zeros and self.least and (rounds < 1).any():
             t, device = np.argwhere(rounds < 1)[0]
             instead = stand_in(self.ground.policy, self.options)
             raise ScenarioError(
-                f'plan.rounds = "{self.options.rounds}" gives device {device} no round in '
-                f"iteration {t + 1} (it does so in {int((rounds < 1).sum())} places)",
+                f'plan.rounds = "{self.options.rounds}" gives {{device}} no round in iteration '
+                "{iteration} (it does so in {count:place})",
+                device=int(device),
+                figures={"iteration": t + 1, "count": int((rounds < 1).sum())},
                 remedies=[(Edit("plan.rounds", name),) for name in (instead, "spread")],
             )
         return Timeline(
@@ -268,9 +275,7 @@ class StaticPlanner:
             rounds=rounds,
             cap=cap,
             total=total,
-            exchange_j=prices.energy_j,
-            receive_j=prices.receive_j,
-            exchange_s=np.broadcast_to(prices.latency_s, (n,)),
+            exchange=prices,
             active=np.broadcast_to(np.True_, rounds.shape),
             exchanged=~scheme.silent(0, n),
             flooded=self.ground.flooded(scheme, 0, n),

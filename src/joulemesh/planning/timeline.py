@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
+from joulemesh.ledger import Ledger
 from joulemesh.world.motion import Snapshot
 
 __all__ = ["Event", "Timeline"]
@@ -47,8 +48,7 @@ class Timeline:
         rounds: int64 [n, N].
         cap: int64 [n, N] or [1, N]: rounds that fit the deadline.
         total: int64 [N]: rounds that the batteries pay for, over all iterations.
-        exchange_j: float64 [n, N] or [1, N].
-        exchange_s: float64 [n].
+        exchange: what the exchanges cost, and what batteries gain meanwhile.
         active: bool [n, N]: who takes part.
         exchanged: bool [n]: False where the exchange was skipped.
         flooded: bool [n]: True where the flooding of link costs was paid (`plan.coordination`).
@@ -56,10 +56,8 @@ class Timeline:
         routes: under fading, the route of each iteration (None where skipped).
         events: outages and departures, in order.
         first: the iteration (from 0) of the first row; above 0 for the rest of a plan.
-        receive_j: like ``exchange_j``: what of it is for receiving; None where that is free.
-        stored_j: float64 [n, N]: joules that batteries gain at the end of each iteration; None
-            without a harvest.
-        spilled_j: float64 [n, N]: joules harvested that batteries have no room for; None likewise.
+        spilled_j: float64 [n, N]: joules harvested that batteries have no room for; None without a
+            harvest.
         snapshots: where devices that move are in each iteration; empty if none does.
         gifts: (iteration from 0, newcomer, giver): who begins an iteration with whose parameters,
             because it has been away.
@@ -74,8 +72,7 @@ class Timeline:
     rounds: IntArray
     cap: IntArray
     total: IntArray
-    exchange_j: FloatArray
-    exchange_s: FloatArray
+    exchange: Ledger
     active: NDArray[np.bool_]
     exchanged: NDArray[np.bool_]
     flooded: NDArray[np.bool_]
@@ -83,8 +80,6 @@ class Timeline:
     routes: tuple[Route | None, ...] | None = None
     events: tuple[Event, ...] = field(default=())
     first: int = 0
-    receive_j: FloatArray | None = None
-    stored_j: FloatArray | None = None
     spilled_j: FloatArray | None = None
     gifts: tuple[tuple[int, int, int], ...] = ()
     handed: tuple[tuple[int, int, int], ...] = ()
@@ -109,15 +104,14 @@ class Timeline:
         return self.snapshots[row] if self.snapshots else None
 
     def from_row(self, row: int) -> Timeline:
-        """The same from a later row on; ``cap`` and ``exchange_j`` may have one row for all."""
-        first, heard = self.first + row, self.receive_j
+        """The same from a later row on; ``cap`` may have one row for all."""
+        first = self.first + row
         schemes = {max(since, first): scheme for since, scheme in self.schemes}
         return replace(
             self,
             rounds=self.rounds[row:],
             cap=self.cap if len(self.cap) == 1 else self.cap[row:],
-            exchange_j=self.exchange_j if len(self.exchange_j) == 1 else self.exchange_j[row:],
-            exchange_s=self.exchange_s[row:],
+            exchange=self.exchange[row:],
             active=self.active[row:],
             exchanged=self.exchanged[row:],
             flooded=self.flooded[row:],
@@ -125,8 +119,6 @@ class Timeline:
             routes=None if self.routes is None else self.routes[row:],
             events=tuple(event for event in self.events if event.iteration > first),
             first=first,
-            receive_j=heard if heard is None or len(heard) == 1 else heard[row:],
-            stored_j=None if self.stored_j is None else self.stored_j[row:],
             spilled_j=None if self.spilled_j is None else self.spilled_j[row:],
             gifts=tuple(gift for gift in self.gifts if gift[0] >= first),
             handed=tuple(gift for gift in self.handed if gift[0] >= first),

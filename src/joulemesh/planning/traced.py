@@ -20,17 +20,14 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.errors import Edit, InfeasibleError, Remedy
+from joulemesh.ledger import Ledger
 from joulemesh.planning.budget import at_least
-from joulemesh.planning.causal import CausalPlanner
-from joulemesh.planning.exact import exact_sum, most_affordable
-from joulemesh.planning.forecast import Forecast
+from joulemesh.planning.causal import CausalPlanner, Forecast
 from joulemesh.planning.gifts import gift_route, givers, origins
 from joulemesh.planning.ground import Ground
-from joulemesh.planning.pricing import Prices
 from joulemesh.planning.recharge import recharged
 from joulemesh.planning.remaining import Remaining, cut_off
 from joulemesh.planning.timeline import Timeline
-from joulemesh.units import energy
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.motion import Snapshot
 
@@ -103,7 +100,7 @@ class TracedPlanner(CausalPlanner):
             raise InfeasibleError(
                 f"fewer than two devices can take part in each of the {self.iterations} "
                 "iterations; add rows to devices.availability, or raise budget.energy_j",
-                constraint="topology",
+                code="topology",
             )
         walked = replace(
             walked,
@@ -114,11 +111,9 @@ class TracedPlanner(CausalPlanner):
         if not self.traces.harvests:
             return walked
         stored, spilled = np.stack(self._stored), np.stack(self._spilled)
-        exchange_j, rest_j = exact_sum(walked.exchange_j)
-        budget_j = self.budget_j + stored.sum(axis=0)
-        fixed = (exchange_j, rest_j, *self.waiting.over(walked))
-        total = most_affordable(budget_j, self.round_j, *fixed)
-        return replace(walked, stored_j=stored, spilled_j=spilled, total=total)
+        total = self._total(self.budget_j + stored.sum(axis=0), walked)
+        exchange = replace(walked.exchange, harvested_j=stored)
+        return replace(walked, exchange=exchange, spilled_j=spilled, total=total)
 
     # Who takes part -----------------------------------------------------------------------------
 
@@ -148,9 +143,9 @@ class TracedPlanner(CausalPlanner):
             self.active = self.invited & present
         forecast = self._settled(t, forecast, reasons)
         self._tell(t, before, reasons)
-        self.expected_s = float(forecast.latency_s(t, self.iterations)[0]) + max(
-            1, self.least
-        ) * float(self.round_s.max())
+        self.expected_s = float(forecast.latency_s(t)[0]) + max(1, self.least) * float(
+            self.round_s.max()
+        )
         return forecast
 
     def _settled(self, t: int, forecast: Forecast, reasons: dict[str, BoolArray]) -> Forecast:
@@ -167,7 +162,7 @@ class TracedPlanner(CausalPlanner):
                 self._known[key] = self.forecast(t)
             forecast = self._known[key]
             waits_j = self.waits_j(forecast.now_s(t), self.least)
-            broke = self.active & (self.affords(forecast.now_j(t), *waits_j) < self.least)
+            broke = self.active & (self.affords(forecast.now_j(t), waits_j) < self.least)
             if not broke.any() or (stays and not self.traces.harvests):
                 return forecast
             if stays:
@@ -182,20 +177,20 @@ class TracedPlanner(CausalPlanner):
     def _unpaid(self, t: int, broke: BoolArray, forecast: Forecast) -> InfeasibleError:
         device = int(np.argmax(broke))
         need = float(forecast.now_j(t)[device] + self.least * self.round_j[device])
-        need += sum(float(part[device]) for part in self.waits_j(forecast.now_s(t), self.least))
+        need += float(self.waits_j(forecast.now_s(t), self.least)[device])
         held = float(self.battery[device])
         # As much for every iteration to come, whatever it will harvest.
         enough = float(self.budget_j[device]) + (self.iterations - t) * need - held
         return InfeasibleError(
-            f"device {device} cannot pay for iteration {t + 1}: it needs "
-            f"{energy(need, digits=6)} and holds {energy(held, digits=6)}, what it has harvested "
-            "included",
+            "{device} cannot pay for iteration {iteration}: it needs {needs_j} and holds {has_j}, "
+            "what it has harvested included",
+            code="energy",
+            device=device,
+            figures={"iteration": t + 1, "needs_j": need, "has_j": held},
             remedies=[
                 (Edit("plan.on_depletion", "leave"),),
                 (Edit("budget.energy_j", at_least(enough), "raise"),),
             ],
-            device=device,
-            constraint="energy",
         )
 
     def _tell(self, t: int, before: BoolArray, reasons: dict[str, BoolArray]) -> None:
@@ -213,7 +208,7 @@ class TracedPlanner(CausalPlanner):
 
     # The iteration ------------------------------------------------------------------------------
 
-    def _besides(self, t: int, costs: LinkCosts) -> tuple[Prices, ...]:
+    def _besides(self, t: int, costs: LinkCosts) -> tuple[Ledger, ...]:
         """The gifts to those who have been away."""
         self._bestowed = ()
         if self.members is None or not (self.active & self.members).any():
@@ -231,7 +226,7 @@ class TracedPlanner(CausalPlanner):
 
     def _iteration(
         self, t: int, forecast: Forecast, costs: LinkCosts
-    ) -> tuple[Route | None, Prices, IntArray, IntArray]:
+    ) -> tuple[Route | None, Ledger, IntArray, IntArray]:
         if not self.active.any():
             return self._waiting(t)
         decided = super()._iteration(t, forecast, costs)
@@ -245,11 +240,11 @@ class TracedPlanner(CausalPlanner):
         self.members = members if members.any() else self.active
         return decided
 
-    def _waiting(self, t: int) -> tuple[None, Prices, IntArray, IntArray]:
+    def _waiting(self, t: int) -> tuple[None, Ledger, IntArray, IntArray]:
         """An iteration that passes without anybody: as long as it may be."""
-        nothing, rounds = np.zeros((1, len(self.battery))), np.zeros(len(self.battery), np.int64)
+        rounds = np.zeros(len(self.battery), np.int64)
         wait_s = self.time.share_s(self.iterations - t)
-        return None, Prices(nothing, np.array([wait_s])), rounds, rounds
+        return None, Ledger.of((1, len(rounds)), seconds=wait_s), rounds, rounds
 
     def _payable(
         self,
@@ -261,7 +256,7 @@ class TracedPlanner(CausalPlanner):
     ) -> bool:
         """As everywhere; and what the batteries hold now pays, whatever may come."""
         waits_j = self.waiting.of_iteration(np.where(self.active, rounds, 0), price_s)
-        holds = self.affords(price_j, *waits_j) >= rounds
+        holds = self.affords(price_j, waits_j) >= rounds
         return bool(holds[self.active].all()) and super()._payable(
             t, forecast, price_j, price_s, rounds
         )
@@ -279,7 +274,7 @@ class TracedPlanner(CausalPlanner):
         rounds, cap = super()._rounds(t, forecast, price_j, exchange=exchange, now_s=now_s)
         taken_s = (forecast.now_s(t) if now_s is None else now_s) if exchange else 0.0
         waits_j = self.waiting.of_iteration(rounds, taken_s)
-        return np.clip(rounds, 0, np.maximum(self.affords(price_j, *waits_j), 0)), cap
+        return np.clip(rounds, 0, np.maximum(self.affords(price_j, waits_j), 0)), cap
 
     # The batteries ------------------------------------------------------------------------------
 
@@ -301,10 +296,10 @@ class TracedPlanner(CausalPlanner):
         if self.motion is not None:
             self._snapshots.append(self.snapshot)
         length_s = float((rounds * self.round_s).max()) + price_s
-        gained = recharged(self.traces, self.battery, self.owed, t, self.elapsed_s, length_s)
+        gained = recharged(self.traces, self.battery, t, self.elapsed_s, length_s)
         self.elapsed_s += length_s
         if gained is None:
             return
-        self.battery, self.owed = gained.held_j, gained.owed_j
+        self.battery = gained.held_j
         self._stored.append(gained.stored_j)
         self._spilled.append(gained.spilled_j)

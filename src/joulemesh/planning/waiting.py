@@ -10,7 +10,7 @@ less energy; limits are tried, and the one is kept that gives most rounds.
 
 from __future__ import annotations
 
-__all__ = ["Purse", "Tried", "Waiting", "affordable_s", "least_s", "longest_s", "most_rounds"]
+__all__ = ["Purse", "Tried", "Waiting", "affordable_s", "least_s", "most_rounds"]
 
 import math
 from collections.abc import Callable
@@ -19,17 +19,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.planning.clock import TimeLimits, training_s
-from joulemesh.planning.exact import exact_sum, most_affordable, two_product
+from joulemesh.ledger import slowest_s, total_of
+from joulemesh.planning.clock import TimeLimits
 from joulemesh.planning.timeline import Timeline
+from joulemesh.tolerance import affordable
 from joulemesh.world.devices import DeviceArrays
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-_ROUNDING = 1 + 2.0**-48  # more than rounding adds to a sum of seconds
-_ADDING = 2.0**-51  # more than rounding takes from a sum for each of its terms
 _GRID, _FINE, _HALVINGS, _POLISHED = 13, 7, 24, 4
 _NEAR = (0.95, 1.0, 1.05)
 _LARGE = 200_000  # entries of a plan, beyond which fewer limits are tried
@@ -44,9 +43,9 @@ class Waiting:
         round_s: float64 [N]: seconds of one round.
 
     >>> rest = Waiting(np.array([2.0, 0.5]), np.array([1.0, 3.0]))
-    >>> sum(rest.of(4.0)).tolist()
+    >>> rest.of(4.0).tolist()
     [8.0, 2.0]
-    >>> sum(rest.of_iteration(np.array([3, 2]), 1.0)).tolist()  # 6 s of training, 1 s of exchange
+    >>> rest.of_iteration(np.array([3, 2]), 1.0).tolist()  # 6 s of training, 1 s of exchange
     [14.0, 3.5]
     """
 
@@ -63,71 +62,52 @@ class Waiting:
         """Does anybody draw anything at rest?"""
         return self.idle_w is not None
 
-    def of(self, *seconds: float) -> tuple[FloatArray, ...]:
-        """Joules [N] at rest over some seconds, in parts whose exact sum they are; none if free."""
-        if self.idle_w is None:
-            return ()
-        return tuple(part for each in seconds for part in two_product(self.idle_w, each))
-
-    def of_iteration(self, rounds: IntArray, exchange_s: float) -> tuple[FloatArray, ...]:
-        """Joules [N] at rest of an iteration with some rounds [N], in parts; none if free."""
-        if self.idle_w is None:
-            return ()
-        longest, rest = training_s(rounds[None], self.round_s)
-        return self.of(float(longest[0]), float(rest[0]), exchange_s)
-
-    def rounded(self, seconds: float) -> FloatArray:
-        """Joules [N] at rest over some seconds, rounded; zeros if they are free."""
+    def of(self, seconds: float) -> FloatArray:
+        """Joules [N] at rest over some seconds; zeros if they are free."""
         return np.zeros_like(self.round_s) if self.idle_w is None else self.idle_w * seconds
 
+    def of_iteration(self, rounds: IntArray, exchange_s: float) -> FloatArray:
+        """Joules [N] at rest of an iteration with some rounds [N]; zeros if they are free."""
+        return self.of(float((rounds * self.round_s).max()) + exchange_s)
+
     def per_iteration(self, exchange_s: ArrayLike, least: int) -> FloatArray:
-        """Joules [N] or [n, N] at rest in iterations of the least rounds, never rounded down.
+        """Joules [N] or [n, N] at rest in iterations of the least rounds.
 
         Args:
             exchange_s: seconds of an exchange, or [n].
             least: rounds of every device.
         """
         slowest = least * float(self.round_s.max())
-        each_s = (np.asarray(exchange_s, np.float64)[..., None] + slowest) * _ROUNDING
-        return np.asarray(self.rounded(1.0) * each_s)
+        return np.asarray(self.of(1.0) * (np.asarray(exchange_s, np.float64)[..., None] + slowest))
 
-    def over(self, timeline: Timeline) -> tuple[FloatArray, ...]:
-        """Joules [N] at rest of a timeline, while each takes part, never rounded down."""
+    def over(self, timeline: Timeline) -> FloatArray:
+        """Joules [N] at rest of a timeline, while each takes part; zeros if they are free."""
+        seconds = np.zeros_like(self.round_s)
         if self.idle_w is None:
-            return ()
-        seconds = np.zeros(len(self.idle_w))
-        rows = zip(timeline.rounds, timeline.active, timeline.exchange_s.tolist(), strict=True)
-        for rounds, active, exchange_s in rows:
-            seconds[active] += float((rounds * self.round_s).max()) + exchange_s
-        return (np.asarray(self.idle_w * seconds * (1 + len(timeline.rounds) * _ADDING)),)
+            return seconds
+        longest_s = slowest_s(timeline.rounds, self.round_s) + timeline.exchange.seconds
+        for active, taken_s in zip(timeline.active, longest_s.tolist(), strict=True):
+            seconds[active] += taken_s
+        return np.asarray(self.idle_w * seconds)
 
     def among(self, who: BoolArray) -> Waiting:
         """Of some devices, bool [N]."""
         return Waiting(None if self.idle_w is None else self.idle_w[who], self.round_s[who])
 
 
-def least_s(exchange_s: FloatArray, round_s: FloatArray, iterations: int, least: int) -> float:
-    """Seconds of n iterations with the least rounds, never rounded down.
+def least_s(exchange_s: FloatArray, round_s: FloatArray, least: int) -> float:
+    """Seconds of n iterations with the least rounds.
 
     Args:
-        exchange_s: [n], or [1] if all exchanges are alike.
+        exchange_s: [n] seconds of the exchanges.
         round_s: [N] seconds of one round.
-        iterations: n.
         least: rounds of every device in each iteration.
 
-    >>> 5.0 <= least_s(np.array([0.5]), np.array([1.0, 2.0]), 2, 1) < 5.0001
-    True
+    >>> least_s(np.full(2, 0.5), np.array([1.0, 2.0]), 1)
+    5.0
     """
-    taken = exact_sum(exchange_s[:, None], iterations if len(exchange_s) == 1 else 1)
     slowest = float(round_s.max()) if least else 0.0
-    whole = math.fsum((*(float(part[0]) for part in taken), iterations * least * slowest))
-    return whole * _ROUNDING
-
-
-def longest_s(rounds: IntArray, round_s: FloatArray, exchange_s: FloatArray) -> float:
-    """Seconds of some iterations, never rounded down; rounds [n, N], exchange_s [n] or [1]."""
-    parts = (*training_s(rounds, round_s), np.broadcast_to(exchange_s, len(rounds)))
-    return math.fsum(float(part.sum()) for part in parts) * _ROUNDING
+    return float(total_of(exchange_s)) + len(exchange_s) * least * slowest
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,30 +117,28 @@ class Purse:
     Attributes:
         battery_j: joules to spend.
         exchange_j: joules of all the exchanges to come.
-        rest_j: what that sum of exchanges leaves out (`exact_sum`).
         round_j: joules of one round.
         waiting: what the devices draw at rest.
 
     >>> one = np.ones(1)
-    >>> purse = Purse(10 * one, 2 * one, 0 * one, one, Waiting(0.5 * one, one))
+    >>> purse = Purse(10 * one, 2 * one, one, Waiting(0.5 * one, one))
     >>> purse.total(4.0).tolist()
     [6]
     """
 
     battery_j: FloatArray
     exchange_j: FloatArray
-    rest_j: FloatArray
     round_j: FloatArray
     waiting: Waiting
 
     def total(self, total_s: float) -> IntArray:
         """[A] rounds that each battery pays for beside exchanges and so many seconds at rest."""
-        fixed = (self.exchange_j, self.rest_j, *self.waiting.of(total_s))
-        return most_affordable(self.battery_j, self.round_j, *fixed)
+        waits_j = self.waiting.of(total_s)
+        return affordable(self.battery_j, self.round_j, self.exchange_j, waits_j)
 
     def longest_s(self, limits: TimeLimits, iterations: int, least: int) -> float:
         """Seconds that n iterations may take at the most, with the least rounds paid for."""
-        idle_w = self.waiting.rounded(1.0)
+        idle_w = self.waiting.of(1.0)
         spent_j = self.exchange_j + iterations * least * self.round_j
         return affordable_s(self.battery_j, spent_j, idle_w, limits, iterations)
 
@@ -169,7 +147,6 @@ class Purse:
         return Purse(
             self.battery_j[who],
             self.exchange_j[who],
-            self.rest_j[who],
             self.round_j[who],
             self.waiting.among(who),
         )
@@ -207,7 +184,7 @@ def most_rounds(
         high_s: that they may take at the most.
         allot: the rounds for a limit, within which they are kept if its second argument says so,
             and may happen to be if not; None where a battery does not pay or they take longer.
-        taken_s: seconds that rounds take, never rounded down.
+        taken_s: seconds that rounds take.
         entries: of the rounds, n × A; large plans are tried less often.
         hint_s: a limit near which the best one is expected: then only a few are tried.
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 __all__ = ["Budget", "read_budget", "water_fill"]
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.units import counted
 
 MOST_ROUNDS = 10**12  # of one device: sums of so many stay exact in float64 and int64
 _PART = 1 << 16  # entries of a part: a handful of temporaries of it fit a level-2 cache
@@ -45,20 +45,36 @@ class Budget:
         """The allocation [n, N] in the shape the caller is owed."""
         return rounds[:, 0] if self.scalar else rounds
 
-    def name(self, device: int) -> str:
-        """What to call a device in a message."""
-        return "the device" if self.scalar else f"device {device}"
+    def number(self, device: int) -> int | None:
+        """Of a device in a refusal; None where only one is asked for."""
+        return None if self.scalar else device
+
+    def refusal(self, what: str, code: str, device: int, **figures: Any) -> InfeasibleError:
+        """A refusal about one device."""
+        at = self.number(device)
+        return InfeasibleError(f"{{device}} {what}", code=code, device=at, figures=figures)
+
+    def require_countable(self, rounds: NDArray[np.float64], remedy: str) -> None:
+        """Refuse more rounds of a device than sums stay exact for."""
+        if (many := rounds > MOST_ROUNDS).any():
+            device = int(np.argmax(many))
+            raise ScenarioError(
+                f"{{device}} would run more than {{most}} rounds; {remedy}",
+                device=self.number(device),
+                figures={"most": float(MOST_ROUNDS)},
+            )
 
     def require_total(self, needed: int, why: str) -> None:
         """Refuse unless every device can afford ``needed`` rounds in all."""
         if (short := np.floor(self.total) < needed).any():
             device = int(np.argmax(short))
-            raise InfeasibleError(
-                f"{self.name(device)} can afford "
-                f"{counted(float(self.total[device]), 'round')} in all but needs "
-                f"{needed} ({why}); raise budget.energy_j or lower plan.iterations",
-                device=None if self.scalar else device,
-                constraint="energy",
+            raise self.refusal(
+                f"can afford {{has:round}} in all but needs {{needs}} ({why}); raise "
+                "budget.energy_j or lower plan.iterations",
+                "energy",
+                device,
+                has=self.total[device],
+                needs=needed,
             )
 
     def require_cap(self, needed: int, remedy: str) -> None:
@@ -67,12 +83,12 @@ class Budget:
             device = int(np.argmax(short.any(axis=0)))
             row = int(np.argmax(short[:, device]))
             when = f"iteration {self.start + row}" if self.cap.shape[0] > 1 else "an iteration"
-            raise InfeasibleError(
-                f"{self.name(device)} has time for "
-                f"{counted(float(self.cap[row, device]), 'round')} in {when} "
-                f"but needs {needed}; {remedy}",
-                device=None if self.scalar else device,
-                constraint="deadline",
+            raise self.refusal(
+                f"has time for {{has:round}} in {when} but needs {{needs}}; {remedy}",
+                "deadline",
+                device,
+                has=self.cap[row, device],
+                needs=needed,
             )
 
     def integers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -81,11 +97,7 @@ class Budget:
         # Beyond 2^53 floor() means nothing, and sums of larger caps could overflow.
         total, cap = (np.floor(np.minimum(a, 2.0**53)) for a in (self.total, self.cap))
         goal = np.minimum(total, cap.sum(axis=0) * (self.count // cap.shape[0]))
-        if (many := goal > MOST_ROUNDS).any():
-            raise ScenarioError(
-                f"{self.name(int(np.argmax(many)))} would run more than {MOST_ROUNDS:.0e} rounds; "
-                "lower budget.energy_j or budget.deadline_s"
-            )
+        self.require_countable(goal, "lower budget.energy_j or budget.deadline_s")
         # No feasible entry exceeds goal - (count - 1): the others take at least one each.
         cap = np.minimum(cap, goal - (self.count - 1))
         return goal.astype(np.int64), cap.astype(np.int64)
@@ -133,8 +145,10 @@ def read_budget(
     for what, bad in (("total", np.isnan(budget.total)), ("cap", np.isnan(caps).any(axis=0))):
         if bad.any():
             raise ScenarioError(
-                f"the rounds {what} of {budget.name(int(np.argmax(bad)))} is NaN; "
-                "give a finite battery, deadline and cost of a round"
+                "the rounds {what} of {device} is NaN; give a finite battery, deadline and cost of "
+                "a round",
+                device=budget.number(int(np.argmax(bad))),
+                figures={"what": what},
             )
     budget.require_cap(least, "raise budget.deadline_s or make its rounds or exchange faster")
     return budget

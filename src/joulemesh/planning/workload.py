@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from joulemesh.data import Dataset, load_for, partition_for, spec_for
 from joulemesh.data.catalog import DATASETS, DataSpec
 from joulemesh.errors import ScenarioError
-from joulemesh.models.sizes import multiply_adds, parameter_count
+from joulemesh.models.kinds import multiply_adds, parameter_count
 from joulemesh.scenario import Scenario, Training
 from joulemesh.world.limits import require_room
 from joulemesh.world.quantities import resolve

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 __all__ = ["AXES", "Comparison"]
 
-import csv
-import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,15 +15,12 @@ import numpy as np
 
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
-from joulemesh.files import write_text
 from joulemesh.methods.terms import equal_terms
-from joulemesh.metrics.curves import column_names
-from joulemesh.metrics.losses import reported
-from joulemesh.metrics.metric import Metric, score_metric
-from joulemesh.optional import frame, require
+from joulemesh.metrics import Metric, reported, score_metric
+from joulemesh.models.curves import column_names
 from joulemesh.results.entry import Entry
+from joulemesh.results.runs import Row, Runs, Table, row_of, run_rows
 from joulemesh.results.statistics import estimate
-from joulemesh.results.table import row_of
 from joulemesh.results.target import default_target
 from joulemesh.scenario import Scenario
 from joulemesh.training.software import trained_by
@@ -159,6 +154,12 @@ class Comparison:
         """The target, and where it comes from."""
         return f"test {self.metric.label} {self.target:.4f} of the mean model ({self._target[1]})"
 
+    @cached_property
+    def runs(self) -> Runs:
+        """One row per method and seed."""
+        rows = tuple(run_rows(self.entries, self.seeds, self.target))
+        return Runs(rows, score=self.score)
+
     def table(self) -> list[dict[str, Any]]:
         """One row per method.
 
@@ -182,41 +183,54 @@ class Comparison:
         Returns:
             The text.
         """
-        rows = io.StringIO()
-        writer = csv.writer(rows, lineterminator="\n")
+        return self.curves.to_csv(path)
+
+    @property
+    def curves(self) -> Table:
+        """All curves in long form: one row per method, seed and evaluation."""
         counts = ("test_samples", "device_samples")
         names = column_names(*reported(self.scenario.training))
-        writer.writerow(["method", "seed", "iteration", "energy_j", "time_s", *names, *counts])
+        header = ("method", "seed", "iteration", "energy_j", "time_s", *names, *counts)
+        return Table(tuple(self._evaluations()), header)
+
+    def _evaluations(self) -> Iterator[Row]:
+        names = column_names(*reported(self.scenario.training))
         for entry in self.entries:
             for s, seed in enumerate(self.seeds):
                 if not entry.ran or seed in entry.diverged:
                     continue
                 for k, iteration in enumerate(entry.iteration):
-                    costs = [float(entry.energy_j[k, s]), float(entry.time_s[k, s])]
-                    values = [float(entry.curves[name][k, s]) for name in names]
-                    rests_on = entry.samples[k].tolist() if len(entry.samples) else ["", ""]
-                    writer.writerow([entry.name, seed, int(iteration), *costs, *values, *rests_on])
-        if path is not None:
-            write_text(path, rows.getvalue())
-        return rows.getvalue()
+                    test, device = entry.samples[k].tolist() if len(entry.samples) else (None, None)
+                    yield {
+                        "method": entry.name,
+                        "seed": seed,
+                        "iteration": int(iteration),
+                        "energy_j": float(entry.energy_j[k, s]),
+                        "time_s": float(entry.time_s[k, s]),
+                        **{name: float(entry.curves[name][k, s]) for name in names},
+                        "test_samples": test,
+                        "device_samples": device,
+                    }
+
+    @property
+    def tried_rates(self) -> Table:
+        """What every method reached at every learning rate that was tried, in long form."""
+        header = ("method", "learning_rate", "seed", self.score, "chosen")
+        rows = (
+            dict(zip(header, (entry.name, *line), strict=True))
+            for entry in self.entries
+            if entry.tuned is not None
+            for line in entry.tuned.lines()
+        )
+        return Table(tuple(rows), header)
 
     def rates_csv(self) -> str:
-        """What every method reached at every learning rate that was tried, in long form."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["method", "learning_rate", "seed", self.score, "chosen"])
-        for entry in self.entries:
-            for line in () if entry.tuned is None else entry.tuned.lines():
-                writer.writerow([entry.name, *line])
-        return text.getvalue()
+        """The same as CSV."""
+        return self.tried_rates.to_csv()
 
     def table_csv(self) -> str:
         """The table as CSV; notes are joined by semicolons."""
-        rows, text = self.table(), io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({**row, "notes": "; ".join(row["notes"])} for row in rows)
-        return text.getvalue()
+        return Table(tuple(self.table())).to_csv()
 
     @property
     def samples(self) -> dict[str, int]:
@@ -275,11 +289,7 @@ class Comparison:
         """
         if what not in ("curves", "table"):
             raise ScenarioError(f"frame({what!r}) is unknown; use 'curves' or 'table'")
-        if what == "table":
-            rows = self.table()
-            return frame({name: [row[name] for row in rows] for name in rows[0]})
-        text = io.StringIO(self.to_csv())
-        return require("pandas", "a data frame").read_csv(text)
+        return (self.curves if what == "curves" else Table(tuple(self.table()))).to_pandas()
 
     def figure(self, x: str | Sequence[str] = AXES, *, width: str | float | None = None) -> Figure:
         """Draw accuracy, or another score, with its 95 % bands.

@@ -10,22 +10,18 @@ from __future__ import annotations
 
 __all__ = ["WorldsComparison", "WorldsEntry"]
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.files import write_text
 from joulemesh.results.comparison import Comparison
-from joulemesh.results.entry import FIGURE, Entry
-from joulemesh.results.table import worlds_row
+from joulemesh.results.entry import Entry, notes_over_worlds
+from joulemesh.results.runs import Runs, Table, worlds_row
 from joulemesh.scenario import Scenario
 from joulemesh.world.redraw import redrawn_words
 
@@ -94,7 +90,8 @@ class WorldsEntry(Entry):
     @property
     def remarks(self) -> tuple[str, ...]:
         """Worlds without a run and seeds that diverged, then the notes, those of a kind in one."""
-        return (*self._without_run(), *self._diverged(), *self._shared_notes())
+        notes = [entry.all_notes for entry in self.each]
+        return (*self._without_run(), *self._diverged(), *notes_over_worlds(notes))
 
     def _without_run(self) -> Iterator[str]:
         if not self.lost:
@@ -111,20 +108,6 @@ class WorldsEntry(Entry):
         for k, entry in enumerate(self.each):
             if entry.ran and entry.diverged:
                 yield f"world {k}: {entry.remarks[0]}"
-
-    def _shared_notes(self) -> Iterator[str]:
-        kinds: dict[str, list[tuple[int, str]]] = {}
-        for k, entry in enumerate(self.each):
-            for note in entry.all_notes:
-                kinds.setdefault(FIGURE.sub("#", note), []).append((k, note))
-        for found in kinds.values():
-            where = tuple(dict.fromkeys(k for k, _ in found))
-            k, note = found[0]
-            if len(where) == len(self.each) and len({text for _, text in found}) == 1:
-                yield note
-            else:
-                count = f"{len(where)} of {len(self.each)} worlds"
-                yield f"in {count}, for instance world {k}: {note}"
 
 
 def _worlds(numbers: Sequence[int]) -> str:
@@ -248,16 +231,21 @@ class WorldsComparison(Comparison):
         first, target = self.entries[0], self.target
         return [worlds_row(entry, first, target) for entry in self.entries]  # type: ignore[arg-type]
 
-    def to_csv(self, path: str | Path | None = None) -> str:
-        """All curves in long form: one line per method, world, seed and evaluation."""
-        text = _one_below_another(study.to_csv() for study in self.worlds)
-        if path is not None:
-            write_text(path, text)
-        return text
+    @cached_property
+    def runs(self) -> Runs:
+        """One row per world, method and seed."""
+        table = _by_world(study.runs for study in self._to_one_target())
+        return Runs(table.rows, keys=("world", "method", "seed"), score=self.score)
 
-    def rates_csv(self) -> str:
+    @property
+    def curves(self) -> Table:
+        """All curves in long form: one row per world, method, seed and evaluation."""
+        return _by_world(study.curves for study in self.worlds)
+
+    @property
+    def tried_rates(self) -> Table:
         """What every method reached at every learning rate that was tried, in every world."""
-        return _one_below_another(study.rates_csv() for study in self.worlds)
+        return _by_world(study.tried_rates for study in self.worlds)
 
     def _to_one_target(self) -> list[Comparison]:
         """The worlds, all with the same target: by themselves each has its own."""
@@ -266,14 +254,11 @@ class WorldsComparison(Comparison):
 
     def worlds_csv(self) -> str:
         """The table of every world as CSV, one below the other, with the target of all."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        for k, study in enumerate(self._to_one_target()):
-            head, *rows = csv.reader(io.StringIO(study.table_csv()))
-            if k == 0:
-                writer.writerow(["world", "world_seed", *head])
-            writer.writerows([k, study.scenario.seed, *row] for row in rows)
-        return text.getvalue()
+        return Table.of(
+            {"world": k, "world_seed": study.scenario.seed, **row}
+            for k, study in enumerate(self._to_one_target())
+            for row in study.table()
+        ).to_csv()
 
     def summary(self) -> dict[str, Any]:
         """The figures of `joulemesh compare --worlds K --json`."""
@@ -284,13 +269,8 @@ class WorldsComparison(Comparison):
         return {**super().summary(), "redrawn": self.repeats_note, "each": each}
 
 
-def _one_below_another(tables: Iterable[str]) -> str:
-    """The worlds' tables in one, with the number of the world before each line."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for k, table in enumerate(tables):
-        head, *rows = csv.reader(io.StringIO(table))
-        if k == 0:
-            writer.writerow(["world", *head])
-        writer.writerows([k, *row] for row in rows)
-    return text.getvalue()
+def _by_world(tables: Iterable[Table]) -> Table:
+    """The worlds' tables in one, with the number of the world before each row."""
+    tables = list(tables)
+    rows = [{"world": k, **row} for k, table in enumerate(tables) for row in table.rows]
+    return Table(tuple(rows), ("world", *tables[0].header))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,14 +14,12 @@ from numpy.typing import NDArray
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
 from joulemesh.methods.account import MethodAccount
-from joulemesh.metrics.curves import COUNTS, column_names, own_curves
-from joulemesh.metrics.losses import reported
-from joulemesh.metrics.metric import Metric, score_metric
-from joulemesh.optional import frame
+from joulemesh.metrics import Metric, reported, score_metric
+from joulemesh.models.curves import COUNTS, column_names, own_curves
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
-from joulemesh.results.chance import chance_note
-from joulemesh.results.target import to_target
+from joulemesh.results.runs import Row, Runs, Table
+from joulemesh.results.target import chance_note, to_target
 from joulemesh.scenario import Scenario
 from joulemesh.training.software import trained_by
 from joulemesh.units import duration, energy
@@ -334,8 +333,19 @@ class Result:
         Returns:
             The columns of ``metrics.csv``.
         """
-        rows = list(metrics(self.account, self.trace, self.seeds))
-        return frame({name: [row[name] for row in rows] for name in rows[0]})
+        return Table(tuple(metrics(self.account, self.trace, self.seeds))).to_pandas()
+
+    @cached_property
+    def runs(self) -> Runs:
+        """One row per seed: what it reached and cost after the last iteration."""
+        name, rows = self.metric.name, []
+        for last in metrics(self.account, self.final, self.seeds):
+            row: Row = {"method": self.method, "seed": last["seed"]}
+            row["iterations"] = last["iteration"]
+            row |= {name: last[f"test_{name}"], f"device_{name}": last[f"device_{name}_mean"]}
+            row |= {"loss": last["test_loss"]}
+            rows.append(row | {cost: last[cost] for cost in ("energy_j", "time_s")})
+        return Runs(tuple(rows), score=name)
 
     def __repr__(self) -> str:
         """In one line; `summary` and `frame` have the figures."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 __all__ = ["WorldRun", "WorldsResult"]
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from joulemesh.metrics.losses import reported
-from joulemesh.metrics.metric import Metric, score_metric
+from joulemesh.metrics import Metric, reported, score_metric
+from joulemesh.results.entry import notes_over_worlds
 from joulemesh.results.result import Result
+from joulemesh.results.runs import Runs, Table
 from joulemesh.results.statistics import estimate
 from joulemesh.scenario import Scenario
 from joulemesh.training.software import trained_by
@@ -77,6 +77,17 @@ class WorldsResult:
         """The runs, of the worlds that have one."""
         return tuple(world.result for world in self.worlds if world.result is not None)
 
+    @cached_property
+    def runs(self) -> Runs:
+        """One row per world that has a run, and seed."""
+        rows = [
+            {"world": k, **row}
+            for k, world in enumerate(self.worlds)
+            if world.result is not None
+            for row in world.result.runs.rows
+        ]
+        return Runs(tuple(rows), keys=("world", "method", "seed"), score=self.metric.name)
+
     @property
     def missing(self) -> str:
         """Which worlds have no run, and why, in a sentence; empty if all have."""
@@ -90,6 +101,12 @@ class WorldsResult:
             f"{len(lost)} of {count} worlds {'is' if len(lost) == 1 else 'are'} {kinds} (world "
             f"{', '.join(map(str, lost))}), and {figures}; world {lost[0]}: {first.reason}"
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of the runs, those notes of a kind in one."""
+        each = [() if world.result is None else world.result.notes for world in self.worlds]
+        return tuple(notes_over_worlds(each))
 
     def summary(self) -> dict[str, Any]:
         """The figures of `joulemesh run --worlds K --json`.
@@ -118,16 +135,13 @@ class WorldsResult:
             **means,
             "redrawn": redrawn_words(self.scenario),
             "missing": self.missing,
+            "notes": list(self.notes),
             "each": rows,
         }
 
     def to_csv(self) -> str:
         """One row for each world."""
-        rows, text = self.summary()["each"], io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
+        return Table(tuple(self.summary()["each"])).to_csv()
 
     def __repr__(self) -> str:
         """In one line; `summary` has the figures."""

@@ -11,10 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.results.comparison import Comparison
-from joulemesh.results.comparison_worlds import WorldsEntry
-from joulemesh.results.entry import Entry
-from joulemesh.results.statistics import Reached, holm, t_test
-from joulemesh.results.table import figures_of
+from joulemesh.results.statistics import holm, t_test
 
 FloatArray = NDArray[np.float64]
 
@@ -71,29 +68,11 @@ def judged(study: Comparison, figure: str, baseline: str | None = None) -> Judge
         against = chosen if chosen in known else None
     if against is None:
         return Judgement(best, None, (math.nan,) * len(rows))
-    rival = study.entries[against]
+    rival, runs = study.entries[against].name, study.runs
     raw = [
-        t_test(_differences(entry, rival, figure, study.target))
+        t_test(runs.differences(entry.name, rival, figure))
         if k in known and k != against
         else math.nan
         for k, entry in enumerate(study.entries)
     ]
     return Judgement(best, against, tuple(holm(raw)))
-
-
-def _differences(entry: Entry, rival: Entry, figure: str, target: float) -> FloatArray:
-    """One difference for every seed; in several worlds one for every world."""
-    if isinstance(entry, WorldsEntry) and isinstance(rival, WorldsEntry):
-        pairs = zip(entry.each, rival.each, strict=True)
-        return np.array([_mean(_differences(*pair, figure, target)) for pair in pairs])
-    return _values(entry, figure, target) - _values(rival, figure, target)
-
-
-def _values(entry: Entry, figure: str, target: float) -> FloatArray:
-    found = figures_of(entry, target)[figure]
-    return found.value if isinstance(found, Reached) else found
-
-
-def _mean(values: FloatArray) -> float:
-    kept = values[np.isfinite(values)]
-    return float(kept.mean()) if len(kept) else math.nan

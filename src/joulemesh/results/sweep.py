@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ["FIGURES", "Figure", "Sweep", "column_of"]
+__all__ = ["FIGURES", "Figure", "Point", "Sweep", "column_of"]
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +16,10 @@ from numpy.typing import NDArray
 
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
-from joulemesh.files import write_text
-from joulemesh.files.whole import write_whole
-from joulemesh.metrics.curves import own_curves
-from joulemesh.metrics.losses import reported
-from joulemesh.metrics.metric import Metric, score_metric
-from joulemesh.optional import frame, require
-from joulemesh.results.sweep_point import Point, Row
+from joulemesh.metrics import Metric, reported, score_metric
+from joulemesh.models.curves import own_curves
+from joulemesh.results.comparison import Comparison
+from joulemesh.results.runs import Row, Runs, Table, infeasible_row
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import Varied
 from joulemesh.training.software import trained_by
@@ -59,6 +54,50 @@ FIGURES = (
     Figure("time_to_target_s", "time to the target", "time to target", "s"),
 )
 """What can be drawn of every sweep, beside the score of the mean model and of devices' own."""
+
+
+_WORDS = ("description", "citation")  # of methods, the same in every combination
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of the varied fields, and what was found there.
+
+    Attributes:
+        at: of each varied field, the place of its value.
+        runs: one row for each method and seed, without the varied fields.
+        methods: one row for each method, with intervals and differences.
+        reason: why nothing could run there; empty if something did.
+        refused: did its values not go together, so that there was nothing to plan?
+    """
+
+    at: tuple[int, ...]
+    runs: tuple[Row, ...]
+    methods: tuple[Row, ...]
+    reason: str = ""
+    refused: bool = False
+
+    @classmethod
+    def found(cls, at: tuple[int, ...], comparison: Comparison) -> Point:
+        """What a comparison found."""
+        table = [
+            {name: value for name, value in row.items() if name not in _WORDS}
+            | {"target": comparison.target if math.isfinite(comparison.target) else None}
+            for row in comparison.table()
+        ]
+        ran = any(entry.ran for entry in comparison.entries)
+        reason = "" if ran else comparison.entries[0].remarks[0]
+        return cls(at, comparison.runs.rows, tuple(table), reason)
+
+    @classmethod
+    def without_runs(
+        cls, at: tuple[int, ...], methods: Sequence[str], seeds: Sequence[int], reason: str
+    ) -> Point:
+        """A combination whose values do not go together, or that cannot be planned."""
+        runs = [infeasible_row(method, seed, reason) for method in methods for seed in seeds]
+        none = {"status": "refused", "seeds": 0, "notes": [reason]}
+        rows = [{"method": method, **none} for method in methods]
+        return cls(at, tuple(runs), tuple(rows), reason, refused=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +155,15 @@ class Sweep:
             column_of(one.name): one.plain[k] for one, k in zip(self.varied, point.at, strict=True)
         }
 
+    @cached_property
+    def runs(self) -> Runs:
+        """One row per combination, method and seed."""
+        rows = self._table([(point, point.runs) for point in self.points]).rows
+        varied = (column_of(one.name) for one in self.varied)
+        return Runs(rows, keys=(*varied, "method", "seed"), score=self.score)
+
     def table(self) -> list[Row]:
-        """One row per combination, method and seed.
+        """The rows of `runs`.
 
         Returns:
             Dicts of plain values: the varied fields, then what was reached and spent. ``status``
@@ -125,7 +171,7 @@ class Sweep:
             ``"refused"`` (the values do not go together), and ``reason`` says why. None where
             there is no figure.
         """
-        return self._rows([(point, point.runs) for point in self.points])
+        return list(self.runs.rows)
 
     def summary_table(self) -> list[Row]:
         """One row per combination and method: means over ``seeds`` seeds with 95 % intervals.
@@ -133,16 +179,17 @@ class Sweep:
         Returns:
             The columns of `Comparison.table`, after the varied fields.
         """
-        return self._rows([(point, point.methods) for point in self.points])
+        return list(self._summary.rows)
 
-    def _rows(self, parts: Sequence[tuple[Point, Sequence[Row]]]) -> list[Row]:
-        columns = dict.fromkeys(name for _, rows in parts for row in rows for name in row)
-        order = sorted(columns, key=lambda name: name in ("notes", "reason"))  # texts stand last
-        return [
-            {**self.fields_of(point), **{name: row.get(name) for name in order}}
-            for point, rows in parts
-            for row in rows
-        ]
+    @property
+    def _summary(self) -> Table:
+        return self._table([(point, point.methods) for point in self.points])
+
+    def _table(self, parts: Sequence[tuple[Point, Sequence[Row]]]) -> Table:
+        every = [row for _, rows in parts for row in rows]
+        fields = [self.fields_of(point) for point, rows in parts for _ in rows]
+        known = Table.of(every, last=("notes", "reason")).rows
+        return Table(tuple({**at, **row} for at, row in zip(fields, known, strict=True)))
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """The table as CSV, one line per combination, method and seed.
@@ -153,19 +200,15 @@ class Sweep:
         Returns:
             The text.
         """
-        return _csv(self.table(), path)
+        return self.runs.to_csv(path)
 
     def summary_csv(self, path: str | Path | None = None) -> str:
         """The summary as CSV, one line per combination and method."""
-        return _csv(self.summary_table(), path)
+        return self._summary.to_csv(path)
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the table as Parquet, whole or not at all; this needs pyarrow."""
-        arrow = require("pyarrow", "writing Parquet")
-        parquet = require("pyarrow.parquet", "writing Parquet", "pyarrow")
-        columns = {name: _alike(cells) for name, cells in _columns(self.table()).items()}
-        table = arrow.table(columns)
-        write_whole(Path(path), lambda draft: parquet.write_table(table, draft))
+        self.runs.to_parquet(path)
 
     def to_pandas(self, what: str = "runs") -> Any:
         """The table or its summary, as a pandas DataFrame.
@@ -179,7 +222,7 @@ class Sweep:
         """
         if what not in ("runs", "summary"):
             raise ScenarioError(f"to_pandas({what!r}) is unknown; use 'runs' or 'summary'")
-        return frame(_columns(self.table() if what == "runs" else self.summary_table()))
+        return (self.runs if what == "runs" else self._summary).to_pandas()
 
     frame = to_pandas
 
@@ -306,26 +349,3 @@ def column_of(field: str) -> str:
     ('devices.count', 'scenario.seed')
     """
     return "scenario.seed" if field == "seed" else field
-
-
-def _alike(cells: list[Any]) -> list[Any]:
-    """A column of one kind: numbers, or texts where something else is among them."""
-    known = {type(cell) for cell in cells if cell is not None}
-    if len(known) < 2 or known == {int, float}:
-        return cells
-    return [None if cell is None else str(cell) for cell in cells]
-
-
-def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
-
-def _csv(rows: Sequence[Row], path: str | Path | None) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0])
-    for row in rows:
-        writer.writerow("; ".join(v) if isinstance(v, list) else v for v in row.values())
-    if path is not None:
-        write_text(path, text.getvalue())
-    return text.getvalue()

@@ -24,8 +24,9 @@ from joulemesh.planning.export import load_plan, origins_of, stored_record
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
+from joulemesh.training.arrays import tree_flatten, tree_leaves
+from joulemesh.training.checkpoint import BESIDE
 from joulemesh.training.driver import TrainedChunk
-from joulemesh.training.jax.checkpoint import BESIDE
 
 _SENT = f"{BESIDE}sent."
 _ARRAYS = (
@@ -80,21 +81,17 @@ class Pricing:
         return self._settled[1]
 
     def _joined(self) -> Any:
-        import jax
-
-        structure = jax.tree.structure(self._sent[0])
-        parts = [jax.tree.leaves(sent) for sent in self._sent]
+        made = tree_flatten(self._sent[0])[1]
+        parts = [tree_leaves(sent) for sent in self._sent]
         parts = [self._before, *parts] if self._before else parts
         leaves = [np.concatenate(leaf) for leaf in zip(*parts, strict=True)]
-        return jax.tree.unflatten(structure, leaves)
+        return made(leaves)
 
     def beside(self) -> dict[str, Any]:
         """What must be kept beside a checkpoint to settle later."""
         if self._settle is None or not self._sent:
             return {}
-        import jax
-
-        leaves = jax.tree.leaves(self._joined())
+        leaves = tree_leaves(self._joined())
         return {f"{_SENT}{k}": np.asarray(leaf) for k, leaf in enumerate(leaves)}
 
     def restore(self, beside: Mapping[str, Any]) -> None:

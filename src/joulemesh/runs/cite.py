@@ -13,7 +13,7 @@ from joulemesh._version import __version__
 from joulemesh.bibliography import JOULEMESH, PAPER
 from joulemesh.citation import Citation
 from joulemesh.data.catalog import DATASETS
-from joulemesh.data.chosen import spec_for
+from joulemesh.data.load import spec_for
 from joulemesh.data.reading import HUB
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files.bounded import read_json
@@ -23,9 +23,10 @@ from joulemesh.planning.static import plan
 from joulemesh.registries import MODELS, PARTITIONS, SCHEMES
 from joulemesh.registry import Registry
 from joulemesh.results.result import ADAPTIVE
-from joulemesh.runs.again import STUDY
 from joulemesh.scenario import Scenario
-from joulemesh.views.publication.bibtex import Used, bibtex
+from joulemesh.views.publication.latex import Used, bibtex
+
+STUDY = "study.json"
 
 _SCENARIOS = ("scenario.toml", "best.toml")
 

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-__all__ = ["compare"]
+__all__ = ["STUDY", "command_for", "compare", "keep_study", "save_comparison", "save_result"]
 
+import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from joulemesh.results.comparison import Comparison
+from joulemesh.data import Dataset
+from joulemesh.files import make_folder, write_text
+from joulemesh.files.lock import FolderLock
+from joulemesh.files.verify import commit_all
+from joulemesh.files.whole import sweep
+from joulemesh.results.comparison import AXES, Comparison
+from joulemesh.results.comparison_worlds import WorldsComparison
+from joulemesh.results.result import Result
+from joulemesh.runs.cite import STUDY
+from joulemesh.runs.folder import RunFolder
+from joulemesh.runs.formats import flat
+from joulemesh.runs.inputs import FOLDER, keep_inputs, portable
+from joulemesh.runs.paper import write_comparison_paper
 from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import said_loss, the_dataset, with_data
-from joulemesh.studies.compare import DEFAULT_METHODS, Progress, compare_methods
-from joulemesh.studies.compare_worlds import compare_worlds
-from joulemesh.studies.rates import TUNING_SEEDS, Rates
+from joulemesh.studies.compare import (
+    DEFAULT_METHODS,
+    TUNING_SEEDS,
+    Progress,
+    Rates,
+    compare_methods,
+    compare_worlds,
+)
+from joulemesh.training.software import software
+from joulemesh.views.comparison import render_comparison
+from joulemesh.views.publication.printing import ON_SCREEN, Printing
 
 
 def compare(
@@ -100,3 +123,115 @@ def compare(
         found = compare_worlds(scenario, worlds, methods, equal, seeds, **options)
     asked = with_data(found.scenario, own)
     return replace(found, scenario=asked, own_data=own, own_model=model is not None)
+
+
+def save_result(result: Result, folder: str | Path) -> None:
+    """Write the run folder of a result (all but the checkpoint) to a new place."""
+    RunFolder(folder).save(result)
+
+
+def save_comparison(
+    found: Comparison,
+    folder: str | Path,
+    code: Sequence[str | Path] = (),
+    *,
+    formats: str | Sequence[str] | None = None,
+    width: str | float | None = None,
+    baseline: str | None = None,
+) -> None:
+    """Write the folder of a comparison; see `Comparison.save`.
+
+    Args:
+        found: the comparison.
+        folder: made if need be; files of the same names in it are replaced.
+        code: Python files of the user's own that register methods, to be kept too.
+        formats: of the figures; PNG and SVG unless given.
+        width: of the figures; that of a screen unless given.
+        baseline: the method that significance in the LaTeX table is against.
+    """
+    printing = Printing.asked(formats, width) or ON_SCREEN
+    if baseline is not None:
+        found[baseline]  # refused before anything is written
+    place = make_folder(folder)
+    with FolderLock(place):
+        sweep(place)
+        _write(found, place, [Path(path) for path in code])
+        _write_figures(found, place, printing)
+        write_comparison_paper(found, place, printing, baseline)
+        commit_all(place, stage="study")
+
+
+def _write(found: Comparison, place: Path, code: list[Path]) -> None:
+    keep_study(found, place, found.own_data, own_model=found.own_model, code=code)
+    found.to_csv(place / "comparison.csv")
+    write_text(place / "table.csv", found.table_csv())
+    if found.rates:
+        write_text(place / "rates.csv", found.rates_csv())
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    page = render_comparison(found, versions=flat(software(found.library)), when=now)
+    write_text(place / "report.html", page)
+    if isinstance(found, WorldsComparison):
+        write_text(place / "worlds.csv", found.worlds_csv())
+
+
+def _write_figures(found: Comparison, place: Path, printing: Printing) -> None:
+    from joulemesh.views.publication.figure import save_figure  # loads Matplotlib
+
+    for name, axes in (("figure", AXES), *((axis, (axis,)) for axis in AXES)):
+        drawn = found.figure(axes, width=printing.width)
+        save_figure(drawn, place / name, printing.formats, width=None)
+
+
+def keep_study(
+    study: Comparison,
+    folder: Path,
+    data: Dataset | None = None,
+    *,
+    own_model: bool = False,
+    code: Sequence[Path] = (),
+) -> None:
+    """Write ``scenario.toml``, ``inputs/`` and ``study.json`` into a comparison's folder.
+
+    Args:
+        study: what was compared.
+        folder: that exists.
+        data: the user's own, if it was given in memory.
+        own_model: whether the user gave the model, which cannot be kept.
+        code: files of the user's own that register methods.
+    """
+    keep_inputs(study.scenario, folder, data, own_model=own_model, code=code)
+    record = {
+        "command": command_for(study, code),
+        "methods": [entry.name for entry in study.entries],
+        "equal": study.equal,
+        **study.repeated,
+        "target": study.wanted,
+        "rates": list(study.rates),
+        "tuned_on": list(study.tuned_on),
+        "versions": software(study.library),
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    write_text(folder / STUDY, json.dumps(record, indent=1) + "\n")
+    write_text(folder / "scenario.toml", portable(study.scenario).to_toml())
+
+
+def command_for(study: Comparison, code: Sequence[Path] = ()) -> str | None:
+    """The command that makes the comparison again, to be typed in its folder.
+
+    Returns:
+        None for seeds that no command can name: Python can (`joulemesh.compare`).
+    """
+    repeats = study.repeat_options
+    if repeats is None:
+        return None
+    words = ["joulemesh", "compare", "scenario.toml"]
+    words += ["--methods", ";".join(entry.name for entry in study.entries)]
+    words += ["--equal", study.equal, *repeats]
+    if study.wanted is not None:
+        words += ["--target", repr(study.wanted)]
+    if study.rates:
+        words += ["--lr-grid", ",".join(map(repr, study.rates))]
+        words += ["--tune-seeds", str(len(study.tuned_on))]
+    for path in code:
+        words += ["--load", f"{FOLDER}/{path.name}"]
+    return shlex.join(words)

@@ -9,6 +9,7 @@ __all__ = [
     "PAGE",
     "SIMULATED",
     "Reported",
+    "replayed_curve",
     "report_of_fleet",
     "simulated_curve",
 ]
@@ -18,8 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh._version import __version__
 from joulemesh.deploy.device.journal import journals_in
@@ -27,20 +30,24 @@ from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import HOSTS, read_hosts
 from joulemesh.deploy.fleet.pack import DEVICES
 from joulemesh.deploy.record.again import planned_again
-from joulemesh.deploy.record.chronicle import views_of
+from joulemesh.deploy.record.chronicle import accuracies, views_of
 from joulemesh.deploy.record.costs import planned
+from joulemesh.deploy.record.course import course_of_histories
 from joulemesh.deploy.record.history import History, history_of, read_history
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder, write_text
-from joulemesh.metrics.losses import reported
+from joulemesh.metrics import reported
 from joulemesh.planning.digest import digest_of
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan_of
 from joulemesh.views.deployment.charts import Curve
-from joulemesh.views.deployment.fragments import name_list, sentence
-from joulemesh.views.deployment.page import DeploymentView, render_deployment
+from joulemesh.views.deployment.page import DeploymentView, name_list, render_deployment, sentence
 from joulemesh.views.words import Subject
+
+if TYPE_CHECKING:
+    from joulemesh.deploy.plans import Learner
+
 
 PAGE, JSON, CSV = "report.html", "receipt.json", "receipt.csv"
 JOURNALS, SIMULATED, _RUN = "journals", "simulated", "run"
@@ -123,8 +130,6 @@ def report_of_fleet(
     )
     said: list[str] = []
     if replay:
-        from joulemesh.runs.replayed import replayed_curve
-
         curve: Curve | None = replayed_curve(fleet, histories)
     else:
         curve, said = simulated_curve(folder, plan, run, simulate=simulate)
@@ -232,3 +237,52 @@ def _versions(fleet: Fleet, histories: Sequence[History]) -> dict[str, str]:
         "on the devices": ", ".join(f"{name} ({n:,})" for name, n in there.most_common(8)),
         "trained by": ", ".join(f"{name} ({n:,})" for name, n in trained.most_common(8)),
     }
+
+
+def replayed_curve(fleet: Fleet, histories: Sequence[History]) -> Curve:
+    """Train all devices again in this process, as their journals say that they did.
+
+    Args:
+        fleet: with the scenario; devices are given the samples that it gives them.
+        histories: of all devices.
+
+    Returns:
+        The mean accuracy of the members, in the iterations in which devices measured theirs.
+
+    Raises:
+        ScenarioError: a journal is missing, or nothing was measured.
+    """
+    silent = [one.name for one in histories if not len(one.iterations)]
+    if silent:
+        raise ScenarioError(
+            f"without the journal of {name_list(silent)} nobody knows what happened; leave "
+            "--replay out, or copy it here"
+        )
+    wanted = set(accuracies(histories)[0].tolist())
+    if not wanted:
+        raise ScenarioError("the devices have measured no accuracy yet; leave --replay out")
+    from joulemesh.deploy.device.simulated import simulated_learner
+    from joulemesh.deploy.record.replay import plans_of, replay
+
+    learners = [simulated_learner(fleet, device) for device in range(len(fleet.names))]
+    course = course_of_histories(histories, len(fleet.names), fleet.spares)
+    found: dict[int, float] = {}
+    for played in replay(course, plans_of(fleet.ground()), learners):
+        if played.iteration > max(wanted):
+            break
+        if played.iteration in wanted:
+            members = list(course.view(played.iteration).members)
+            found[played.iteration] = _accuracy(learners[0], played.vectors[members])
+    made = np.array(sorted(found), np.int64)
+    curve = np.array([[found[t] for t in made.tolist()]])
+    return Curve("played again with the same views", made, curve)
+
+
+def _accuracy(learner: Learner, vectors: NDArray[np.floating]) -> float:
+    """Mean over devices; those with the same parameters are evaluated once."""
+    each, counts = np.unique(vectors, axis=0, return_counts=True)
+    scores = []
+    for vector in each:
+        learner.load(vector)
+        scores.append(learner.evaluate()["accuracy"])
+    return float(np.average(scores, weights=counts))

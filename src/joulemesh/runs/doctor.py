@@ -150,9 +150,7 @@ def _torch() -> dict[str, Any]:
 
 def _data() -> dict[str, str]:
     """Where each published data set was found."""
-    from joulemesh.data.locate import locate
-    from joulemesh.data.published import given_folders
-    from joulemesh.data.sources import SOURCES
+    from joulemesh.data.published import SOURCES, given_folders, locate
     from joulemesh.errors import ScenarioError
 
     found = {"digits": "embedded"}
@@ -222,7 +220,7 @@ def _self_test(trains: bool) -> dict[str, Any]:
     )
     begun = time.perf_counter()
     made = plan(scenario)
-    if (made.margin_j < -1e-9).any():
+    if (made.margin_j < 0).any():
         raise ArithmeticError(f"smallest margin {made.margin_j.min()} J")
     planned = {"scheme": made.scheme, "plan_s": round(time.perf_counter() - begun, 3)}
     return {**planned, **_trained(scenario)} if trains else planned

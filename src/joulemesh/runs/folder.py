@@ -23,32 +23,41 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
+from joulemesh.data.dataset import dataset_words
+from joulemesh.data.partition import labelled_devices
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_bytes, write_text, write_whole
+from joulemesh.files.arrays import ArrayFile, open_arrays
+from joulemesh.files.bounded import read_json
 from joulemesh.files.disk import DISK
 from joulemesh.files.growing import GrowingFile
+from joulemesh.files.limits import EVALUATIONS, PLAN, RECORD
 from joulemesh.files.lock import FolderLock
 from joulemesh.files.manifest import MANIFEST, Commit, Manifest, digest_of
-from joulemesh.files.verify import strangers_in
+from joulemesh.files.verify import ahead_of, strangers_in
 from joulemesh.files.whole import sweep
-from joulemesh.metrics.curves import COUNTS, column_names
-from joulemesh.metrics.losses import reported
+from joulemesh.metrics import reported
+from joulemesh.models.curves import COUNTS, column_names
 from joulemesh.own_code import files_run
 from joulemesh.planning.account import Account
+from joulemesh.planning.export import origins_of, stored_record
 from joulemesh.results.result import ADAPTIVE, Chunk, Result, metrics
-from joulemesh.runs.accounts import save_account, write_ledger
+from joulemesh.runs.accounts import load_account, save_account, write_ledger
 from joulemesh.runs.formats import safetensors
-from joulemesh.runs.identity import start_of
 from joulemesh.runs.inputs import FOLDER as INPUTS
 from joulemesh.runs.inputs import keep_inputs, portable
-from joulemesh.runs.kept import SETTLED, START, KeptRun
+from joulemesh.runs.request import RunRequest
+from joulemesh.scenario import Scenario
+from joulemesh.studies.identity import difference
 from joulemesh.training.trace import Trace
-from joulemesh.views.run.charts import labelled_devices
-from joulemesh.views.words import dataset_words
 
 __all__ = ["RunFolder", "free_folder"]
+
+START = ("scenario.toml", "plan.npz", "labels.npz", "versions.json")
+SETTLED = "settled.npz"
 
 _LOG = logging.getLogger("joulemesh")
 _GROWING = ("metrics.csv", "timings.csv")
@@ -62,16 +71,175 @@ def free_folder(base: Path, name: str) -> Path:
     return next(p for k in range(1, 10**6) if not (p := base / f"{name}-{k:03d}").exists())
 
 
-class RunFolder(KeptRun):
-    """One run on disk, to be begun, taken up and kept.
+class RunFolder:
+    """One run on disk: to be looked at, verified before use, and to be begun, taken up and kept.
 
     Args:
         path: of the folder.
     """
 
     def __init__(self, path: str | Path) -> None:
-        super().__init__(path)
+        self.path = Path(path)
+        self.manifest = Manifest(self.path)
         self._growing: dict[str, GrowingFile] = {}
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the engine's state is kept."""
+        return self.path / "checkpoint"
+
+    @property
+    def started(self) -> bool:
+        """Is there a run in the folder?"""
+        return bool(self.manifest.commits)
+
+    @property
+    def finished(self) -> bool:
+        """Has the run in the folder come to its end?"""
+        return self.started and self.manifest.newest.facts.get("stage") == "finished"
+
+    @property
+    def completed(self) -> int:
+        """Iterations that are kept."""
+        return int(self.manifest.newest.facts["completed"]) if self.started else 0
+
+    def refuse_damage(self, names: Iterable[str] | None = None, *, remedy: str) -> None:
+        """Refuse to go on if a file of the newest commit is not what was committed.
+
+        Args:
+            names: to look at; all unless given.
+            remedy: what the user can do.
+        """
+        damaged = self.manifest.damage(self.manifest.newest, names)
+        for name, fault in damaged.items():
+            more = f" (and {len(damaged) - 1} more files)" if len(damaged) > 1 else ""
+            raise ScenarioError(f"{self.path / name} is damaged: {fault}{more}; {remedy}")
+
+    def require_started(self) -> None:
+        """Refuse a folder without a run, or one whose start is damaged."""
+        if not self.started:
+            fault = f" ({MANIFEST}: {self.manifest.fault})" if self.manifest.fault else ""
+            raise ScenarioError(
+                f"{self.path} is not a run folder: it has no readable {MANIFEST}{fault}; name one"
+            )
+        lacking = [name for name in START if name not in self.manifest.newest.files]
+        if lacking:  # a comparison has a manifest, too
+            raise ScenarioError(
+                f"{self.path} is not a run folder: its {MANIFEST} names no {lacking[0]}; name one"
+            )
+        inputs = [name for name in self.manifest.newest.files if name.startswith(f"{INPUTS}/")]
+        self.refuse_damage(
+            [*START, *inputs], remedy="restore it from a copy, or run the scenario again"
+        )
+
+    def require_current(self) -> None:
+        """Refuse a folder whose manifest is older than its files (or damaged), unless it is in use.
+
+        A run that is under way writes ahead of its manifest all the time.
+        """
+        if self.manifest.fault:
+            raise ScenarioError(
+                f"{self.path / MANIFEST} is damaged: {self.manifest.fault}; add --resume to go on "
+                "from what is intact"
+            )
+        for name, why in ahead_of(self.manifest).items():
+            if not FolderLock.is_held(self.path):
+                raise ScenarioError(f"{self.path / name}: {why}")
+
+    def scenario(self) -> Scenario:
+        """The scenario of the run in the folder, as resolved when it started."""
+        self.require_started()
+        with self._arrays("plan.npz") as file:
+            origins = origins_of(stored_record(file))
+        return Scenario.load(self.path / "scenario.toml").with_origins(origins)
+
+    def start_record(self) -> dict[str, Any]:
+        """What ``begin`` wrote of versions, seeds and everything else that decides the bits."""
+        self.require_started()
+        return self._read_json("versions.json")
+
+    def request(self) -> RunRequest | None:
+        """What the run in the folder was asked to do; None if there is none."""
+        if not self.started:
+            return None
+        return RunRequest.read(self.scenario(), self.start_record())
+
+    def require_same(self, request: RunRequest) -> str:
+        """Refuse if the finished run is not the one that is asked for, or is damaged."""
+        self._require_no_difference(difference(self.start_record(), request.record(None)))
+        self.refuse_damage(remedy="restore it from a copy, or run the scenario again")
+        return ""
+
+    def require_start(self, start: Mapping[str, Any]) -> None:
+        """Refuse if the run in the folder was started with anything else."""
+        now = json.loads(json.dumps(start))
+        self._require_no_difference(difference(self.start_record(), now))
+
+    def _require_no_difference(self, differs: str | None) -> None:
+        if differs:
+            raise ScenarioError(
+                f"the run in {self.path} is another one: {differs}; resume it as it was started, "
+                "or choose another --out"
+            )
+
+    def metrics_text(self) -> str:
+        """The evaluations that are kept, as ``metrics.csv`` holds them."""
+        known = self.manifest.newest.files.get("metrics.csv")
+        if known is None:
+            return ""
+        path = self.path / "metrics.csv"
+        if known.bytes > EVALUATIONS.now:
+            raise ScenarioError(
+                f"{path} holds {known.bytes:,} bytes of evaluations, more than the "
+                f"{EVALUATIONS.now:,} that are read on this machine: use one with more memory"
+            )
+        self.refuse_damage(["metrics.csv"], remedy="restore it from a copy")
+        with path.open("rb") as file:
+            return file.read(known.bytes).decode()
+
+    def result(self) -> dict[str, Any] | None:
+        """The figures of a finished run."""
+        if not self.finished:
+            return None
+        self.refuse_damage(["result.json"], remedy="restore it from a copy")
+        return self._read_json("result.json")
+
+    def labels(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        """Label counts of the devices that the report shows, and the classes' names if any."""
+        with self._arrays("labels.npz") as file:
+            return np.asarray(file["counts"]), tuple(file["classes"].tolist())
+
+    def account(self) -> Account:
+        """The plan that was carried out, or the method's account, with the figures stored."""
+        name = SETTLED if SETTLED in self.manifest.newest.files else "plan.npz"
+        self.refuse_damage([name], remedy="restore it from a copy, or run the scenario again")
+        return load_account(self.path / name, self.scenario())
+
+    @contextmanager
+    def _arrays(self, name: str) -> Iterator[ArrayFile]:
+        """A file of arrays that this version, or an earlier one, wrote."""
+        with self._undamaged(name), open_arrays(self.path / name, PLAN.now) as file:
+            yield file
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        with self._undamaged(name):
+            record = read_json(self.path / name, RECORD.now)
+            if not isinstance(record, dict):
+                raise ValueError("it is no record")
+            return record
+
+    @contextmanager
+    def _undamaged(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except ScenarioError:
+            raise
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:160]
+            raise ScenarioError(
+                f"{self.path / name} is damaged: {reason}; restore it from a copy, or run the "
+                "scenario again"
+            ) from None
 
     # Beginning, or taking up --------------------------------------------------------------------
 
@@ -238,13 +406,14 @@ class RunFolder(KeptRun):
     def save(self, result: Result) -> None:
         """Keep a whole result in this (new) folder; all but the checkpoint."""
         with self.held(resume=False):
+            request = RunRequest(
+                scenario=result.account.scenario,
+                seeds=result.seeds,
+                method=None if result.method == ADAPTIVE else result.method,
+                equal=getattr(result.account, "equal", None),
+            )
             learned = {"dataset": dataset_words(result.dataset.name), "model": result.model}
-            start = {
-                **start_of(result.account.scenario, result.seeds, result.library),
-                "learned": learned,
-                "method": None if result.method == ADAPTIVE else result.method,
-                "equal": getattr(result.account, "equal", None),
-            }
+            start = {**request.record(result.library), "learned": learned}
             self.begin(
                 result.account,
                 start,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.metrics.curves import COUNTS, column_names
+from joulemesh.models.curves import COUNTS, column_names
 from joulemesh.training.tensors import named_leaves
 from joulemesh.training.trace import Trace
 

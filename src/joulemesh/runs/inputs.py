@@ -9,42 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from joulemesh.data import Dataset
-from joulemesh.data.disk import is_on_disk
-from joulemesh.data.npz import write_npz
-from joulemesh.errors import ScenarioError
+from joulemesh.data.arrays import write_npz
+from joulemesh.data.own import is_on_disk
 from joulemesh.files import make_folder, write_bytes, write_text
 from joulemesh.files.bounded import read_bounded
 from joulemesh.files.manifest import sha256_of
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.inputs import FOLDER, RECORD, input_files, with_files
+from joulemesh.scenario.given import FOLDER, RECORD, input_files, with_files
 from joulemesh.setup.prepare import OWN_DATA
+from joulemesh.studies.identity import file_digest
 from joulemesh.training.digests import data_digest
 
-__all__ = ["FOLDER", "asked", "keep_inputs", "portable"]
+__all__ = ["FOLDER", "keep_inputs", "portable"]
 
 # Larger files stay where they are; their digest is recorded.
 _MOST_BYTES = 64 * 2**20
 _PACKED = (".gz", ".xz")
-_DATA = f"{FOLDER}/{Path(OWN_DATA).name}"
-
-
-def _digest(field: str, path: Path) -> str:
-    try:
-        return sha256_of(path)
-    except OSError as error:
-        raise ScenarioError(
-            f"{field}: cannot read {path}: {error.strerror}; make it readable"
-        ) from None
-
-
-def asked(scenario: Scenario) -> dict[str, Any]:
-    """The scenario as plain values, with the contents of its files in place of their paths."""
-    names = {field: _digest(field, path) for field, path in input_files(scenario).items()}
-    if scenario.training.dataset.endswith(f"/{_DATA}"):  # they have a digest of their own
-        names["training.dataset"] = OWN_DATA
-    values = with_files(scenario, names).model_dump(mode="json")
-    values["training"].pop("data_dir")  # where the data lie does not matter; the data do
-    return values
+_DATA = OWN_DATA.removeprefix("./")
 
 
 def _copies(scenario: Scenario) -> dict[str, str]:
@@ -123,7 +104,7 @@ class _Keeper:
 
     def file(self, field: str, path: Path, kept: str | None) -> None:
         """Record a file, and copy it unless it has no name to be kept under."""
-        size, digest = path.stat().st_size, _digest(field, path)
+        size, digest = path.stat().st_size, file_digest(field, path)
         known = {"name": path.name, "bytes": size, "sha256": digest, "kept": kept}
         self.record.setdefault("files", {})[field] = known
         if kept is not None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from joulemesh.data import Dataset
-from joulemesh.data.chosen import spec_for
+from joulemesh.data.load import spec_for
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder, write_text
-from joulemesh.metrics.losses import reported
+from joulemesh.metrics import reported
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan
@@ -25,10 +25,9 @@ from joulemesh.runs.formats import costs_of, flat, trace_of
 from joulemesh.scenario import Scenario
 from joulemesh.training.software import software
 from joulemesh.training.trace import Trace
-from joulemesh.views.publication.bibtex import keys_of
+from joulemesh.views.publication.latex import comparison_table, keys_of
 from joulemesh.views.publication.methods import Sizes, comparison_methods, run_methods
 from joulemesh.views.publication.printing import TWO_COLUMNS_IN, Printing
-from joulemesh.views.publication.table import comparison_table
 from joulemesh.views.words import Subject
 
 PAPER = "paper"
@@ -97,7 +96,7 @@ def write_run_paper(path: str | Path, printing: Printing) -> list[Path]:
 def _write_figures(
     study: Comparison, made: Plan | None, place: Path, printing: Printing
 ) -> list[Path]:
-    from joulemesh.views.comparison.figure import comparison_figure  # they load Matplotlib
+    from joulemesh.views.figures import comparison_figure  # they load Matplotlib
     from joulemesh.views.plan.figure import plan_figure
     from joulemesh.views.publication.figure import save_figure
 

@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.metrics.losses import reported
+from joulemesh.metrics import reported
 from joulemesh.planning.plan import Plan
 from joulemesh.results.result import Result, cumulative
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.formats import costs_of, flat, trace_of
 from joulemesh.runs.inputs import portable
 from joulemesh.training.software import software
-from joulemesh.views.run.evaluations import evaluated
-from joulemesh.views.run.report import ReportView, Summary, write_report
+from joulemesh.views.run.report import ReportView, Summary, evaluated, write_report
 from joulemesh.views.words import Subject
 
 __all__ = ["report_of_folder", "write_run_report"]

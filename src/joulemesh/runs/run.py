@@ -2,61 +2,66 @@
 
 from __future__ import annotations
 
-import json
+__all__ = ["Job", "Progress", "carry_out", "left_in", "prepare", "run"]
+
+import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, overload
 
-from joulemesh.errors import ScenarioError
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data.dataset import dataset_words
+from joulemesh.data.load import device_names
+from joulemesh.errors import ScenarioError, named_refusals
 from joulemesh.files.cache import user_cache
-from joulemesh.metrics.losses import reported
-from joulemesh.metrics.metric import score_metric
-from joulemesh.results.result import ADAPTIVE, Metrics, Result
+from joulemesh.machine import collect_memory
+from joulemesh.methods import Contender, Setting, build
+from joulemesh.methods.account import account_of
+from joulemesh.metrics import reported, score_metric
+from joulemesh.planning.account import Account
+from joulemesh.planning.drawing import carried_out
+from joulemesh.planning.static import plan as make_plan
+from joulemesh.results.result import ADAPTIVE, Chunk, Metrics, Result, steps_per_round
 from joulemesh.results.result_worlds import WorldsResult
 from joulemesh.results.target import check_target
+from joulemesh.runs.accounts import Pricing
 from joulemesh.runs.folder import RunFolder
-from joulemesh.runs.job import Job, prepare
-from joulemesh.runs.over_worlds import over_worlds
-from joulemesh.runs.progress import Progress
+from joulemesh.runs.formats import trace_of
+from joulemesh.runs.request import Progress, RunRequest
 from joulemesh.runs.sinks import Kept, Shown, Stages, Timed, Told
-from joulemesh.runs.worlds_folder import Asked
+from joulemesh.runs.worlds import WorldsFolder, over_worlds
 from joulemesh.scenario import Scenario
-from joulemesh.setup.prepare import said_loss
+from joulemesh.setup.from_plan import schedule_of
+from joulemesh.setup.learner import AnyLearner, configured, learner_of
+from joulemesh.setup.prepare import (
+    partitions,
+    said_loss,
+    the_dataset,
+    the_model,
+    with_data,
+    with_outputs_noted,
+)
+from joulemesh.studies.identity import chosen_seeds
+from joulemesh.training import hosts
+from joulemesh.training.checkpoint import Checkpoints
 from joulemesh.training.driver import Sink, interrupts, train
-from joulemesh.training.jax.distributed import hosts
-from joulemesh.training.jax.platform import configure, give_back_memory
+from joulemesh.training.learner import Learner
+from joulemesh.training.options import Options
 from joulemesh.training.trace import Trace
 
-__all__ = ["Progress", "RunOptions", "run"]
-
-
-class RunOptions(TypedDict, total=False):
-    """The options of `run` that do not change what it returns."""
-
-    model: Any
-    data: Any
-    out: str | Path | None
-    seeds: int | Sequence[int]
-    method: str | None
-    equal: str | None
-    resume: bool
-    deterministic: bool
-    target: float | None
-    on_progress: Callable[[Progress], None] | None
-    on_metrics: Callable[[Metrics], None] | None
-    on_stage: Callable[[str], None] | None
-
 
 @overload
-def run(scenario: Scenario, *, worlds: None = None, **options: Unpack[RunOptions]) -> Result: ...
+def run(scenario: Scenario, *, worlds: None = None, **options: Any) -> Result: ...
 @overload
-def run(scenario: Scenario, *, worlds: int, **options: Unpack[RunOptions]) -> WorldsResult: ...
-def run(
+def run(scenario: Scenario, *, worlds: int, **options: Any) -> WorldsResult: ...
+def run(  # type: ignore[misc]  # names and types of the options are checked when it is called
     scenario: Scenario,
     *,
     model: Any = None,
@@ -123,87 +128,71 @@ def run(
     >>> result.accuracy.shape, bool(result.energy_j[-1] <= result.plan.energy_budget_j.sum())
     ((2,), True)
     """
-    scenario = said_loss(scenario, loss)
-    check_target(target, score_metric(reported(scenario.training).score))
-    options = RunOptions(
-        model=model,
-        data=data,
-        out=out,
-        seeds=seeds,
-        method=method,
-        equal=equal,
-        resume=resume,
-        deterministic=deterministic,
-        target=target,
-        on_progress=on_progress,
-        on_metrics=on_metrics,
-        on_stage=on_stage,
-    )
+    given = {name: value for name, value in locals().items() if name != "loss"}
+    given["scenario"] = said_loss(scenario, loss)
+    request = RunRequest.of(**given)
+    check_target(target, score_metric(reported(request.scenario.training).score))
     if worlds is None:
-        return _run(scenario, options)
+        return carry_out(request)
 
-    def one(k: int, mine: Scenario, folder: Path | None) -> Result:
-        own: RunOptions = {**options, "out": folder}
+    def one(k: int, own: RunRequest) -> Result:
         if on_progress is not None:
-            own["on_progress"] = lambda step: on_progress(replace(step, world=k))
+            own = own.having(on_progress=lambda step: on_progress(replace(step, world=k)))
         if on_metrics is not None:
-            own["on_metrics"] = lambda row: on_metrics({"world": k, **row})
-        return _run(mine, own)
+            own = own.having(on_metrics=lambda row: on_metrics({"world": k, **row}))
+        return carry_out(own)
 
-    wanted = Asked(scenario, worlds, seeds, deterministic, method, equal)
-    return over_worlds(wanted, one, out=out, resume=resume)
+    return over_worlds(request, one)
 
 
-def _run(scenario: Scenario, options: RunOptions) -> Result:
-    """Carry out a scenario in its own world."""
+def carry_out(request: RunRequest) -> Result:
+    """Carry out a request in the scenario's own world."""
     begun = time.perf_counter()
-    configure(cache_dir=user_cache() / "xla")
-    stage = options["on_stage"]
+    configured(request.scenario, request.model, user_cache() / "xla")
+    stage = request.on_stage
     if stage is None or not hosts.leads():
-        stage = _nobody
-    job = prepare(
-        scenario,
-        options["model"],
-        options["data"],
-        options["seeds"],
-        _method(options),
-        deterministic=options["deterministic"],
-        on_stage=stage,
-    )
+        stage = _ignore
+    job = prepare(_with_method(request), stage)
     stage("compiling")
     with ExitStack() as stack, hosts.losses_named():
-        folder = job.open_folder(options["out"], options["resume"], stack)
-        result = _trained(job, folder, options, begun, stage)
+        folder = job.open_folder(stack)
+        result = _trained(job, folder, begun, stage)
         stage("writing")
         del job  # the room is for what is written of many devices
-        give_back_memory()
+        collect_memory()
         hosts.on_leader(partial(_write, folder, result))
     return result
 
 
-def _method(options: RunOptions) -> tuple[str | None, str | None]:
+def _with_method(request: RunRequest) -> RunRequest:
     """The method to run in place of the plan and what is equal, as given or as a run was begun."""
-    method, equal, out = options["method"], options["equal"], options["out"]
-    if options["resume"] and out is not None:
-        left = json.loads(hosts.on_leader(RunFolder(out).method_left))
-        method, equal = (method or left[0], equal or left[1])
+    if request.resume and request.out is not None:
+        left = hosts.on_leader(partial(left_in, request.out))
+        request = request.resumed(RunRequest.from_text(left) if left else None)
+    method = request.method
     if method is None or method.strip() == ADAPTIVE:
-        if equal is not None and method is None:
+        if request.equal is not None and method is None:
             raise ScenarioError(
-                f"equal = {equal!r} needs a method: give one, such as fixed:3, or leave it out"
+                f"equal = {request.equal!r} needs a method: give one, such as fixed:3, or leave it "
+                "out"
             )
-        return None, None
-    return method.strip(), equal
+        return request.having(method=None, equal=None)
+    return request.having(method=method.strip())
 
 
-def _nobody(stage: str) -> None:
-    """Nobody wants to know what is begun."""
+def left_in(out: Path) -> str:
+    """What the run or the worlds in a folder were asked to do, as text; empty of a new folder."""
+    left = WorldsFolder(out).request() or RunFolder(out).request()
+    return "" if left is None else left.to_text()
+
+
+def _ignore(stage: str) -> None:
+    """Default `on_stage`."""
 
 
 def _trained(
     job: Job,
     folder: RunFolder | None,
-    options: RunOptions,
     begun: float,
     stage: Callable[[str], None],
 ) -> Result:
@@ -212,15 +201,14 @@ def _trained(
     Args:
         job: what is carried out.
         folder: of the run, if it has one.
-        options: as given.
         begun: when the run was.
         stage: called with what is begun.
     """
     state, before = job.resume_or_begin(folder)
     setup_s = time.perf_counter() - begun
-    give_back_memory()
+    collect_memory()
     timed = Timed(job.steps_per_round)
-    on_metrics, on_progress = options["on_metrics"], options["on_progress"]
+    on_metrics, on_progress = job.request.on_metrics, job.request.on_progress
     told = Told(job.pricing, on_metrics) if on_metrics is not None and hosts.leads() else None
     sinks: list[Sink] = [timed, job.pricing]
     if folder is not None:
@@ -234,7 +222,7 @@ def _trained(
     sinks.append(Stages(stage))
     with interrupts() as interrupt:
         state, traces = train(job.learner, sinks, state=state, interrupt=interrupt)
-    give_back_memory()
+    collect_memory()
     if before is not None:  # what was sent before is not among the evaluations that are kept
         traces = [before, *(replace(trace, sent=()) for trace in traces)]
     return job.result(
@@ -242,7 +230,6 @@ def _trained(
         Trace.join(traces),
         setup_s=setup_s,
         chunks=tuple(timed.chunks),
-        target=options["target"],
     )
 
 
@@ -250,3 +237,171 @@ def _write(folder: RunFolder | None, result: Result) -> str:
     if folder is not None and not folder.finished:
         folder.finish(result)
     return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A scenario made ready to be carried out.
+
+    Attributes:
+        pricing: what joules and seconds come from.
+        learner: what trains.
+        request: what it is asked to do, with what is equal, if it is a method's, decided.
+    """
+
+    pricing: Pricing
+    learner: AnyLearner
+    request: RunRequest
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is carried out."""
+        return self.pricing.reserve.scenario
+
+    @property
+    def steps_per_round(self) -> NDArray[np.int64]:
+        """int64 [seeds, devices]: SGD steps in one round of each device."""
+        return steps_per_round(self.scenario, self.learner.partitions)
+
+    def start(self) -> dict[str, Any]:
+        """Everything that decides the bits, as plain values."""
+        learner = self.learner
+        learned = {"dataset": dataset_words(learner.dataset.name), "model": learner.model.name}
+        return {
+            **self.request.record(learner.model.library, learner.identity()),
+            "learned": learned,
+        }
+
+    def open_folder(self, stack: ExitStack) -> RunFolder | None:
+        """Make the run's folder, or look at the run in it.
+
+        Args:
+            stack: holds the folder until the run is over.
+
+        Returns:
+            The folder; of several processes only the leader's may be looked at.
+        """
+        out, resume = self.request.out, self.request.resume
+        if out is None and resume:
+            raise ScenarioError("resume needs the run's folder: give out (--out DIR)")
+        asked = f"{self.scenario.to_toml()} {self.request.kept()} {out is None} {resume}"
+        wanted = f"{self.learner.digest()} {asked}"
+        hosts.same(hashlib.sha256(wanted.encode()).hexdigest(), "scenario, data or option")
+        if out is None:
+            return None
+        folder = RunFolder(out)
+        hosts.on_leader(partial(self._open, folder, stack))
+        return folder
+
+    def _open(self, folder: RunFolder, stack: ExitStack) -> str:
+        stack.enter_context(folder.held(resume=self.request.resume))
+        start, learner = self.start(), self.learner
+        if not folder.started:
+            held, own = learner.partitions[0], self.request.model is not None
+            folder.begin(self.pricing.reserve, start, learner.dataset, held, own_model=own)
+            return ""
+        folder.require_start(start)
+        if folder.finished:
+            folder.refuse_damage(remedy="restore it from a copy, or run the scenario again")
+        else:
+            folder.take_up()
+        return ""
+
+    def resume_or_begin(self, folder: RunFolder | None) -> tuple[Any, Trace | None]:
+        """The state that the run in a folder was left in and its evaluations, or the beginning."""
+        done = 0
+        if folder is not None:
+            done = int(hosts.on_leader(lambda: str(folder.completed)))
+        if folder is None or done == 0:
+            return self.learner.begin(), None
+        learner: Learner[Any] = self.learner
+        state, beside = Checkpoints(folder.checkpoint).restore(learner, done)
+        self.pricing.restore(beside)
+        if done == self.learner.schedule.iterations and hosts.leads():
+            self.pricing.settled(folder.account())
+        text = hosts.on_leader(folder.metrics_text)
+        wide = self.learner.options.precision == "float64"
+        score = reported(self.scenario.training).score
+        return state, trace_of(text, self.learner.seeds, np.float64 if wide else np.float32, score)
+
+    def result(
+        self,
+        state: Any,
+        trace: Trace,
+        *,
+        setup_s: float,
+        chunks: tuple[Chunk, ...],
+    ) -> Result:
+        """What came of it."""
+        learner = self.learner
+        return Result(
+            self.pricing.account,
+            trace,
+            learner.mean_params(state),
+            learner.seeds,
+            learner.dataset,
+            learner.partitions,
+            setup_s,
+            chunks,
+            learner.model.name,
+            self.request.model is not None,
+            self.request.target,
+            self.request.method or ADAPTIVE,
+            learner.model.library,
+        )
+
+
+def prepare(request: RunRequest, on_stage: Callable[[str], None] = _ignore) -> Job:
+    """Load, plan and place what a run trains.
+
+    Args:
+        request: what is asked.
+        on_stage: called with what is begun.
+    """
+    with named_refusals(lambda: device_names(request.scenario)):
+        return _prepared(request, on_stage)
+
+
+def _prepared(request: RunRequest, on_stage: Callable[[str], None]) -> Job:
+    scenario, model, data = request.scenario, request.model, request.data
+    on_stage("loading data")
+    dataset = the_dataset(scenario, data)
+    scenario = with_data(scenario, data)
+    learned = the_model(scenario, model, dataset)
+    before = len(dataset.notes)
+    dataset = with_outputs_noted(scenario, learned, model, dataset)
+    for note in dataset.notes[before:]:
+        on_stage(f"note: {note}")
+    on_stage("planning")
+    chosen = chosen_seeds(scenario, request.seeds)
+    equal = request.equal
+    if request.method is None:
+        plan = carried_out(make_plan(scenario, parameters=learned.parameters, data=dataset))
+        pricing, schedule, exchange = Pricing(plan), schedule_of(plan), None
+        samples = plan.work.round_samples
+    else:
+        setting = Setting(scenario, equal, chosen, model=learned, data=dataset)
+        contender = build(request.method, setting)
+        pricing, equal = _priced(setting, contender), setting.equal
+        schedule, exchange = contender.schedule, contender.exchange
+        samples = setting.work.round_samples
+    collect_memory()  # planning many devices leaves holes, as does placing them
+    parts = partitions(scenario, dataset, chosen, samples)
+    options = Options.from_scenario(scenario.training, deterministic=request.deterministic)
+    learner = learner_of(learned, dataset, parts, schedule, options, chosen, own_exchange=exchange)
+    return Job(pricing, learner, request.having(scenario=scenario, seeds=chosen, equal=equal))
+
+
+def _priced(setting: Setting, contender: Contender) -> Pricing:
+    """The price of a method: that of its plan if it has one, or settled by what was sent."""
+    if contender.plan is not None:
+        return Pricing(contender.plan)
+    if contender.settle is None:
+        return Pricing(account_of(setting, contender))
+    count = len(setting.seeds)
+
+    def settle(sent: Any) -> Account:
+        ledgers = [contender.ledger(sent, seed) for seed in range(count)]
+        return account_of(setting, contender, ledgers)
+
+    return Pricing(account_of(setting, contender), settle)

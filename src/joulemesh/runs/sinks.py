@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.metrics.metric import score_metric
+from joulemesh.metrics import score_metric
 from joulemesh.results.result import Chunk, Metrics, cumulative, metrics
 from joulemesh.runs.accounts import Pricing
 from joulemesh.runs.folder import RunFolder
-from joulemesh.runs.progress import Progress
+from joulemesh.runs.request import Progress
+from joulemesh.training import hosts
+from joulemesh.training.checkpoint import Checkpoints
 from joulemesh.training.driver import Sink, TrainedChunk
-from joulemesh.training.jax.checkpoint import Checkpoints
-from joulemesh.training.jax.distributed import hosts
 from joulemesh.training.trace import Trace
 
 # Chunks shorter than this share a checkpoint.

@@ -22,17 +22,14 @@ from joulemesh.files.lock import FolderLock
 from joulemesh.files.verify import commit_all
 from joulemesh.files.whole import sweep as sweep_drafts
 from joulemesh.optional import MissingPackageError
-from joulemesh.results.sweep import Sweep
-from joulemesh.results.sweep_point import Point
-from joulemesh.runs.identity import difference
-from joulemesh.runs.inputs import FOLDER, asked, keep_inputs, portable
+from joulemesh.results.sweep import Point, Sweep
+from joulemesh.runs.inputs import FOLDER, keep_inputs, portable
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import Combination
 from joulemesh.setup.prepare import said_loss, the_dataset, with_data
-from joulemesh.studies.compare import DEFAULT_METHODS, Options
-from joulemesh.studies.outlook import Asked, Outlook, ask, outlooks
-from joulemesh.studies.rates import TUNING_SEEDS, Rates, rates_of
-from joulemesh.studies.sweep import Progress, sweep_scenario
+from joulemesh.studies.compare import DEFAULT_METHODS, TUNING_SEEDS, Options, Rates, rates_of
+from joulemesh.studies.identity import asked, difference
+from joulemesh.studies.sweep import Asked, Outlook, Progress, ask, outlooks, sweep_scenario
 from joulemesh.training.software import software
 from joulemesh.views.publication.printing import ON_SCREEN, TWO_COLUMNS_IN, Printing
 
@@ -184,8 +181,8 @@ class _SoFar:
 def _write(found: Sweep, place: Path, code: list[Path], printing: Printing) -> None:
     from joulemesh.runs.formats import flat
     from joulemesh.views.publication.figure import save_figure  # loads Matplotlib
-    from joulemesh.views.publication.table import sweep_table
-    from joulemesh.views.sweep.page import render_sweep
+    from joulemesh.views.publication.latex import sweep_table
+    from joulemesh.views.sweep import render_sweep
 
     sweep_drafts(place)
     keep_inputs(found.scenario, place, found.own_data, own_model=found.own_model, code=code)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.curves import COUNTS
+from joulemesh.models.curves import COUNTS
 from joulemesh.optional import MissingPackageError
 from joulemesh.results.result import Metrics
 

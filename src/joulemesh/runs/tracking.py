@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files.manifest import sha256_of
-from joulemesh.metrics.curves import COUNTS
+from joulemesh.models.curves import COUNTS
 from joulemesh.results.result import Metrics
 from joulemesh.scenario import Scenario
 

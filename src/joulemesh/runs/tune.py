@@ -20,11 +20,11 @@ from joulemesh.files.limits import SCENARIO
 from joulemesh.files.lock import FolderLock
 from joulemesh.files.verify import commit_all
 from joulemesh.files.whole import sweep
-from joulemesh.metrics.losses import reported
-from joulemesh.runs.identity import difference, start_of
+from joulemesh.metrics import reported
 from joulemesh.runs.inputs import keep_inputs, portable
 from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import said_loss, the_dataset, the_model, with_data
+from joulemesh.studies.identity import asked, difference, record_of
 from joulemesh.training.software import software
 from joulemesh.tuning.objective import SCORE, Objective
 from joulemesh.tuning.result import Tuning
@@ -80,8 +80,8 @@ class Tuned(Tuning):
         Returns:
             The files that were written.
         """
+        from joulemesh.views.figures import tuning_figure
         from joulemesh.views.publication.figure import save_figure
-        from joulemesh.views.tuning.figure import tuning_figure
 
         printing = Printing.asked(formats, width) or ON_SCREEN
         place = make_folder(folder)
@@ -93,7 +93,7 @@ class Tuned(Tuning):
 
     def _write(self, place: Path, code: Sequence[Path]) -> None:
         from joulemesh.runs.formats import flat
-        from joulemesh.views.tuning.page import render_tuning
+        from joulemesh.views.tuning import render_tuning
 
         sweep(place)
         keep_inputs(self.scenario, place, self.own_data, own_model=self.own_model, code=list(code))
@@ -240,7 +240,7 @@ def _asked(
 ) -> dict[str, Any]:
     """What a tuning is asked, as plain values."""
     return {
-        **start_of(scenario, seeds, library),
+        **record_of(asked(scenario), seeds, library),
         "fresh_seeds": list(fresh),
         "objective": str(objective),
         "space": space.to_dict(),

@@ -6,7 +6,7 @@ May not know: what is done with it (``data``, ``world``, ``planning``, ``trainin
 from __future__ import annotations
 
 from joulemesh.scenario.complete import profile_notes
-from joulemesh.scenario.origin import Origin
+from joulemesh.scenario.given import Origin
 from joulemesh.scenario.scenario import PRESETS, Scenario
 from joulemesh.scenario.sections import (
     SECTIONS,

@@ -1,41 +1,105 @@
-"""What the user has given, statement by statement, before anything is completed."""
+"""What is given of a scenario, and where each value comes from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-from joulemesh.errors import ScenarioError
-from joulemesh.registries import TOPOLOGIES
-from joulemesh.scenario.origin import Origin
-from joulemesh.scenario.sections import SECTIONS, Section
-
 __all__ = [
-    "FILES",
+    "ASSUMED",
+    "FOLDER",
+    "GIVEN",
     "INPUTS",
+    "RECORD",
     "Layer",
+    "Origin",
     "Said",
     "absolute_paths",
     "exists",
     "fields_of",
     "file_named",
-    "is_trace",
+    "input_files",
+    "input_notes",
     "latest",
     "nested",
-    "path_in",
     "renamed",
+    "with_files",
 ]
 
-INPUTS = "inputs"  # of a run's folder: copies of what it was made from
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-# Fields that may name a file.
-FILES = {
-    "devices": ("table", "availability", "harvest_w", "positions"),
-    "network": ("topology", "gains", "fading", "links"),
-    "training": ("dataset", "test_dataset", "model", "loss"),
+from joulemesh.errors import ScenarioError
+from joulemesh.files.bounded import read_json
+from joulemesh.files.limits import RECORD as RECORD_LIMIT
+from joulemesh.files.manifest import sha256_of
+from joulemesh.scenario.sections import FILES, SECTIONS, Section
+
+if TYPE_CHECKING:
+    from joulemesh.scenario.scenario import Scenario
+
+
+Kind = Literal["given", "preset", "table", "measured", "profile", "assumed"]
+
+# How each origin is written, in the order in which text is recognised.
+_WORDS: dict[Kind, str] = {
+    "given": "given",
+    "preset": "preset {}",
+    "profile": "from profile {}",
+    "table": "from {}",
+    "measured": "measured, {}",
+    "assumed": "assumed",
 }
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a field's value comes from.
+
+    Attributes:
+        kind: ``"given"`` by the user; taken from a ``"preset"``, from the device ``"table"`` or
+            from a ``"profile"``; ``"measured"``: from a table that says how; or ``"assumed"``:
+            nobody gave it, so it has its default.
+        source: the file, the option, the preset or the profile; empty if it has no name.
+
+    >>> print(Origin("profile", "esp32"), "|", Origin("given", "fleet.toml"), "|", ASSUMED)
+    from profile esp32 | given in fleet.toml | assumed
+    """
+
+    kind: Kind
+    source: str = ""
+
+    def __str__(self) -> str:
+        """In a few words."""
+        if self.kind == "given" and self.source:
+            way = "by" if self.source.startswith("--") else "in"
+            return f"given {way} {self.source}"
+        return _WORDS[self.kind].format(self.source)
+
+    @classmethod
+    def parse(cls, text: str) -> Origin:
+        """The origin that a text names.
+
+        >>> all(Origin.parse(str(one)) == one for one in (GIVEN, Origin("preset", "paper")))
+        True
+        >>> Origin.parse("given by --set")
+        Origin(kind='given', source='--set')
+        """
+        for kind, words in _WORDS.items():
+            start = words.removesuffix("{}")
+            if text.startswith(start):
+                source = text.removeprefix(start)
+                if kind == "given":
+                    source = source.removeprefix(" in ").removeprefix(" by ")
+                return cls(kind, source)
+        return ASSUMED
+
+
+GIVEN = Origin("given")
+ASSUMED = Origin("assumed")
+
+
+INPUTS = "inputs"  # of a run's folder: copies of what it was made from
 
 
 @dataclass(frozen=True)
@@ -118,20 +182,18 @@ def nested(said: Mapping[str, Said]) -> dict[str, Any]:
 
 def absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Resolve relative paths against the scenario file's folder, where such a file exists."""
-    for section, fields in {**FILES, "training": (*FILES["training"], "data_dir")}.items():
+    for name, file in FILES.items():
+        section, _, field = name.partition(".")
         table = values.get(section)
-        if not isinstance(table, dict):
+        value: Any = table.get(field) if isinstance(table, dict) else None
+        path = file.path_in(value)
+        if path is None:
             continue
-        for field in fields:
-            value: Any = table.get(field)
-            path = path_in(field, value)
-            if path is None:
-                continue
-            # A file that was too large to be kept with a run may have been put beside the others.
-            places = (folder / path, folder / INPUTS / Path(path).name)
-            found = next((place for place in places if exists(place)), None)
-            if found is not None:
-                table[field] = renamed(value, path, str(found.resolve()))
+        # A file that was too large to be kept with a run may have been put beside the others.
+        places = (folder / path, folder / INPUTS / Path(path).name)
+        found = next((place for place in places if exists(place)), None)
+        if found is not None:
+            values[section][field] = renamed(value, path, str(found.resolve()))
     return values
 
 
@@ -145,35 +207,9 @@ def renamed(value: str, path: str, new: str) -> str:
     return f"{before}{new}{after}"
 
 
-def path_in(field: str, value: Any) -> str | None:
-    """The path in a field's value, if it may name a file."""
-    if not isinstance(value, str) or not value or value in TOPOLOGIES:
-        return None
-    if field in ("model", "loss"):  # a name, or FILE.py:NAME
-        path, colon, _ = value.rpartition(":")
-        return path if colon and path.endswith(".py") else None
-    if field == "fading":  # MODEL, or MODEL:FILE
-        return value.partition(":")[2] or None
-    if field == "harvest_w":  # otherwise a column of the device table
-        return value if is_trace(value) else None
-    if field == "dataset" and value.startswith("folder:"):
-        return value.removeprefix("folder:") or None
-    # A data set's name stays one, even if a folder beside the scenario is called after it.
-    return value if field != "dataset" or "." in Path(value).name else None
-
-
-def is_trace(value: Any) -> bool:
-    """Does a device's quantity name a CSV file, and not a column of the device table?
-
-    >>> is_trace("sun.csv"), is_trace("harvest_w"), is_trace(0.5)
-    (True, False, False)
-    """
-    return isinstance(value, str) and value.lower().endswith((".csv", ".tsv", ".txt"))
-
-
-def file_named(field: str, value: Any) -> Path | None:
+def file_named(name: str, value: Any) -> Path | None:
     """The file that a field's value names, if it does name one that exists."""
-    text = path_in(field, value)
+    text = FILES[name].path_in(value)
     if text is None:
         return None
     path = Path(text)
@@ -186,3 +222,88 @@ def exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # too long for the name of a file
         return False
+
+
+FOLDER = INPUTS
+RECORD = f"{INPUTS}/inputs.json"
+
+
+def input_files(scenario: Scenario) -> dict[str, Path]:
+    """The files named by a scenario, by field.
+
+    >>> from joulemesh.scenario import Scenario
+    >>> input_files(Scenario())
+    {}
+    """
+    found: dict[str, Path] = {}
+    for name, file in FILES.items():
+        section, _, field = name.partition(".")
+        path = file_named(name, getattr(getattr(scenario, section), field))
+        if path is not None and file.kept:
+            found[name] = path
+    return found
+
+
+def with_files(scenario: Scenario, names: Mapping[str, str]) -> Scenario:
+    """The same scenario with other names for its files, which need not exist (yet).
+
+    Args:
+        scenario: what was asked.
+        names: new ones, by field.
+    """
+    for name, value in names.items():
+        section, _, field = name.partition(".")
+        values = getattr(scenario, section)
+        old = getattr(values, field)
+        path = FILES[name].path_in(old)
+        text = value if path is None else renamed(old, path, value)
+        scenario = scenario.model_copy(update={section: values.model_copy(update={field: text})})
+    return scenario
+
+
+def input_notes(folder: Path, scenario: Scenario) -> Iterator[str]:
+    """What is not as it was when the folder of a scenario was written, a line each.
+
+    Args:
+        folder: that the scenario was read from; only that of a run or a comparison has a record.
+        scenario: with all changes to it.
+
+    Raises:
+        ScenarioError: a file is missing; it was too large to be kept with the others.
+    """
+    record: Any = None
+    with suppress(OSError, ValueError):
+        record = read_json(folder / RECORD, RECORD_LIMIT.now)
+    if not isinstance(record, dict):
+        return
+    now = input_files(scenario)
+    for field, known in record.get("files", {}).items():
+        if field in now:
+            yield from _changed(field, known, now[field])
+        elif _still_means(scenario, field, known):
+            raise ScenarioError(
+                f"{field}: {known['name']} ({known['bytes']:,} bytes, SHA-256 "
+                f"{known.get('sha256', 'unknown')}) is not here, and was too large to be kept: put "
+                f"it into {folder / FOLDER}, or name it with --set {field}=FILE"
+            )
+    if record.get("own_model"):
+        yield (
+            f"{folder} was made with a model of the user's own, which is not kept; this trains "
+            f"training.model = {scenario.training.model!r}"
+        )
+
+
+def _changed(field: str, known: Mapping[str, Any], path: Path) -> Iterator[str]:
+    kept = Path(known["kept"] or known["name"]).name
+    if path.name != kept or "sha256" not in known:
+        return  # another file on purpose
+    if path.stat().st_size != known["bytes"] or sha256_of(path) != known["sha256"]:
+        yield f"{field}: {path} has changed since the scenario was kept with it"
+
+
+def _still_means(scenario: Scenario, field: str, known: Mapping[str, Any]) -> bool:
+    """Does the scenario still name the file that was recorded?"""
+    section, _, name = field.partition(".")
+    value = getattr(getattr(scenario, section, None), name, None)
+    path = FILES[field].path_in(value) if field in FILES else None
+    return path is not None and Path(path).name == known["name"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["PRESETS", "Scenario", "check_bits", "check_medium", "graph_fields", "rounded_to"]
+
 import difflib
 import tomllib
 from collections.abc import Mapping
@@ -15,12 +17,17 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import parse_json, read_bounded
 from joulemesh.files.limits import SCENARIO
-from joulemesh.scenario.bits import check_bits
 from joulemesh.scenario.complete import completed, own_statements
-from joulemesh.scenario.given import Layer, absolute_paths, fields_of, latest, nested
-from joulemesh.scenario.graph import graph_fields
-from joulemesh.scenario.medium import check_medium
-from joulemesh.scenario.origin import ASSUMED, GIVEN, Origin
+from joulemesh.scenario.given import (
+    ASSUMED,
+    GIVEN,
+    Layer,
+    Origin,
+    absolute_paths,
+    fields_of,
+    latest,
+    nested,
+)
 from joulemesh.scenario.sections import (
     SECTIONS,
     Bounds,
@@ -30,9 +37,155 @@ from joulemesh.scenario.sections import (
     PlanOptions,
     Training,
 )
-from joulemesh.scenario.text import check_links, check_table, one_line, to_toml
+from joulemesh.scenario.text import check_links, check_table, refusal_of, to_toml
 
-__all__ = ["PRESETS", "Scenario"]
+_ROUNDED = {16: "float16"}  # by bits
+_WHOLE = 32  # bits from which on nothing is rounded
+
+
+def rounded_to(bits_per_parameter: int) -> str:
+    """The NumPy type to which every message is rounded; empty where none is.
+
+    >>> rounded_to(16), rounded_to(32)
+    ('float16', '')
+    """
+    return _ROUNDED.get(bits_per_parameter, "")
+
+
+def check_bits(network: Network, training: Training) -> None:
+    """Refuse widths that no message has.
+
+    >>> check_bits(Network(bits_per_parameter=8), Training())
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: network.bits_per_parameter = 8 is not carried out: ...
+    """
+    bits = network.bits_per_parameter
+    if bits < _WHOLE and not rounded_to(bits):
+        raise ScenarioError(
+            f"network.bits_per_parameter = {bits} is not carried out: messages have 16 bits "
+            f"(rounded to half precision), or {_WHOLE} or more; use 16 or 32, or a method that "
+            "compresses its messages to widths of its own, for instance "
+            "balanced:compress=qsgd:8",
+            field="network.bits_per_parameter",
+        )
+    if rounded_to(bits) and training.weights == "samples":
+        raise ScenarioError(
+            f"network.bits_per_parameter = {bits} rounds sums of equally weighted devices, and "
+            'training.weights = "samples" weighs them; set training.weights = "uniform" or '
+            "network.bits_per_parameter = 32",
+            field="network.bits_per_parameter",
+        )
+
+
+def graph_fields(graph: Any) -> dict[str, Any]:
+    """What a graph says of devices and links, as changes to a scenario.
+
+    Args:
+        graph: an undirected ``networkx.Graph``.
+
+    Returns:
+        ``devices.count``, ``network.topology``, and positions and gains where the graph has them.
+
+    Raises:
+        ScenarioError: not such a graph, or only some nodes or edges have an attribute.
+    """
+    try:
+        odd = graph.is_directed() or graph.is_multigraph()
+        nodes, edges = list(graph.nodes(data=True)), list(graph.edges(data=True))
+    except (AttributeError, TypeError):
+        raise ScenarioError(
+            f"a {type(graph).__name__} is not a graph; give a networkx.Graph"
+        ) from None
+    if odd:
+        raise ScenarioError(
+            f"the graph is a {type(graph).__name__}; links work both ways and are single: "
+            "give networkx.Graph(graph)"
+        )
+    if not edges:
+        raise ScenarioError("the graph has no edges; add the links")
+    number = {node: k for k, (node, _) in enumerate(nodes)}
+    links = [[number[a], number[b]] for a, b, _ in edges]
+    own = next((link for link in links if link[0] == link[1]), None)
+    if own is not None:
+        raise ScenarioError(f"the graph joins device {own[0]} to itself; remove its self-loops")
+    fields: dict[str, Any] = {
+        "devices.count": len(nodes),
+        "network.topology": links,
+        "network.gains": _all_or_none([data.get("gain") for _, _, data in edges], "gain", "edges"),
+    }
+    spots = [_position(data) for _, data in nodes]
+    whole = _all_or_none(spots, "pos", "nodes")
+    for axis, field in enumerate(("devices.x_m", "devices.y_m")):
+        values = None if whole is None else {"values": [spot[axis] for spot in whole]}
+        fields[field] = values
+    return fields
+
+
+def _position(data: dict[str, Any]) -> tuple[float, float] | None:
+    spot = data.get("pos", (data.get("x_m"), data.get("y_m")))
+    if spot is None or any(part is None for part in spot):
+        return None
+    if len(spot) != 2:
+        raise ScenarioError(f"a node's pos has {len(spot)} coordinates; give x and y in metres")
+    return float(spot[0]), float(spot[1])
+
+
+def _all_or_none(values: list[Any], name: str, kind: str) -> list[Any] | None:
+    missing = sum(value is None for value in values)
+    if 0 < missing < len(values):
+        raise ScenarioError(
+            f"{missing} of {len(values)} {kind} of the graph have no {name!r}; "
+            "give it to all of them, or to none"
+        )
+    return None if missing else values
+
+
+def check_medium(network: Network, plan: PlanOptions, devices: Devices) -> None:
+    """Refuse combinations of the medium with other settings that have no meaning.
+
+    >>> check_medium(Network(interference_m=100.0), PlanOptions(), Devices())
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: network.interference_m = 100 applies to a shared medium only; \
+set network.medium = "shared", or leave network.interference_m out
+    """
+    shared, range_m = network.medium == "shared", network.interference_m
+    if range_m is not None and not shared:
+        raise ScenarioError(
+            f"network.interference_m = {range_m:g} applies to a shared medium only; set "
+            'network.medium = "shared", or leave network.interference_m out',
+            field="network.interference_m",
+        )
+    placed = devices.x_m is not None and devices.y_m is not None
+    bare = next((name for name in ("gains", "links") if getattr(network, name) is not None), None)
+    if range_m is not None and bare is not None and not placed:
+        raise ScenarioError(
+            f"network.interference_m = {range_m:g} needs the devices' places, and network.{bare} "
+            "has none; give devices.x_m and devices.y_m, or leave network.interference_m out",
+            field="network.interference_m",
+        )
+    if range_m is not None and devices.positions is not None:
+        raise ScenarioError(
+            f"network.interference_m = {range_m:g} is for devices that stay where they are, and "
+            "devices.positions moves them; leave one of them out",
+            field="network.interference_m",
+        )
+    asked = 'network.medium = "shared"' if shared else "network.broadcast = true"
+    if (shared or network.broadcast) and "paper" in (plan.physics, plan.clock):
+        said = "physics" if plan.physics == "paper" else "timing"
+        raise ScenarioError(
+            f'{asked} has no price under plan.{said} = "paper", which knows neither slots nor '
+            "broadcasts; leave one of them out"
+        )
+    if network.broadcast and network.duplex == "half" and not shared:
+        raise ScenarioError(
+            'network.duplex = "half" lets a device serve one link at a time, and '
+            'network.broadcast = true several; set network.medium = "shared", where a device takes '
+            "part in one transmission at a time, or leave one of them out",
+            field="network.duplex",
+        )
+
 
 PRESETS = ("default", "adaptive", "paper", "narrowband")
 
@@ -83,7 +236,7 @@ class Scenario(BaseModel):
         try:
             super().__init__(**nested(said))
         except ValidationError as error:
-            raise ScenarioError(one_line(error, Scenario)) from None
+            raise refusal_of(error, Scenario) from None
         check_links(self.network)
         check_table(self.devices, self.budget)
         check_medium(self.network, self.plan, self.devices)

@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+__all__ = [
+    "COLUMNS",
+    "FILES",
+    "SECTIONS",
+    "Bounds",
+    "Budget",
+    "Devices",
+    "Gains",
+    "Leaves",
+    "LinkList",
+    "Network",
+    "PlanOptions",
+    "Section",
+    "Topology",
+    "Training",
+    "marked",
+]
 
-from pydantic import Field, field_validator, model_validator
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
 from joulemesh.fading import spellings
-from joulemesh.registries import CHANNELS, TOPOLOGIES
+from joulemesh.registries import CHANNELS, LOSSES, METRICS, MODELS, PARTITIONS, TOPOLOGIES
 from joulemesh.scenario.fields import (
     AggregationName,
+    Constant,
     Coordinate,
     Count,
     DeviceProfile,
@@ -18,38 +48,235 @@ from joulemesh.scenario.fields import (
     GossipRounds,
     HarvestedWatts,
     Iterations,
+    LossName,
+    MetricNames,
+    ModelName,
+    NamesSchema,
     NonNegative,
     NonNegativeQuantity,
     PacketError,
+    PartitionName,
     Positive,
     PositiveQuantity,
     RadioProfile,
     RicianK,
     RoundsPolicy,
     Samples,
+    ScoreName,
     TracePath,
     Tries,
     Unit,
     Zeta,
+    checked_number,
+    in_si,
+    schema_with_units,
 )
-from joulemesh.scenario.learning import Bounds, Training
-from joulemesh.scenario.linked import Gains, Leaves, LinkList, Topology
+from joulemesh.scenario.marks import (
+    COLUMNLESS,
+    DATA,
+    File,
+    Ideal,
+    after_colon,
+    data_file,
+    python_file,
+    table_file,
+)
 from joulemesh.scenario.pattern import ExchangePattern, pattern_of
-from joulemesh.scenario.section import Section
+from joulemesh.units import unit_of
 
-__all__ = [
-    "NO_COLUMN",
-    "SECTIONS",
-    "Bounds",
-    "Budget",
-    "Devices",
-    "Network",
-    "PlanOptions",
-    "Section",
-    "Training",
+
+class Section(BaseModel):
+    """A part of a scenario; a field whose name ends in a unit also takes texts with units."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _in_si(cls, value: Any, info: ValidationInfo) -> Any:
+        unit = unit_of(info.field_name or "")
+        return value if unit is None else in_si(value, unit)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Describe each field, and that its numbers may have units."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for field, part in schema.get("properties", {}).items():
+            unit = unit_of(field)
+            if unit is not None:
+                schema["properties"][field] = schema_with_units(part, unit)
+        return schema
+
+
+_MOST = 2**53  # beyond this, float64 skips integers
+
+
+def _topology(value: Any) -> str | tuple[tuple[int, int], ...]:
+    """A name, the path of a file, or the links themselves: [[0, 1], [1, 2]]."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(f"must be a name, a path, or a list of links [[0, 1], ...], not {value!r}")
+    for link in value:
+        ends = list(link) if isinstance(link, list | tuple) else []
+        whole = all(isinstance(end, int) and not isinstance(end, bool) for end in ends)
+        if len(ends) != 2 or not whole or min(ends) < 0 or max(ends) >= 2**31 or len({*ends}) < 2:
+            raise ValueError(f"a link joins two different devices: [0, 1], not {link!r}")
+    return tuple((link[0], link[1]) for link in value)
+
+
+def _links(value: Any) -> tuple[tuple[int, int], ...]:
+    """Links themselves, each once, the lower end first."""
+    if value in ([], ()):
+        return ()
+    if isinstance(value, str):
+        raise ValueError(f"must be a list of links [[0, 1], ...], not {value!r}")
+    listed = _topology(value)
+    return tuple(sorted({(min(link), max(link)) for link in listed if isinstance(link, tuple)}))
+
+
+def _leaves(value: Any) -> tuple[tuple[int, int], ...]:
+    """Pairs of a device and the first iteration without it, each device once."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"must be a list of [device, iteration], not {value!r}")
+    for pair in value:
+        both = list(pair) if isinstance(pair, list | tuple) else []
+        whole = all(isinstance(one, int) and not isinstance(one, bool) for one in both)
+        if len(both) != 2 or not whole or both[0] < 0 or both[1] < 1 or max(both) > _MOST:
+            raise ValueError(
+                f"must be [device, iteration from 1 on], such as [3, 41], not {pair!r}"
+            )
+    devices = [pair[0] for pair in value]
+    again = next((device for device in devices if devices.count(device) > 1), None)
+    if again is not None:
+        raise ValueError(f"device {again} can leave only once")
+    return tuple(sorted((pair[0], pair[1]) for pair in value))
+
+
+def _gains(value: Any) -> str | tuple[float, ...]:
+    """The path of a file, or a gain for each link of the topology, in its order."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(f"must be a path, or a list with one gain a link, not {value!r}")
+    return tuple(checked_number(gain, 0.0, strict=True) for gain in value)
+
+
+_LINK = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+Topology = Annotated[
+    Any,
+    BeforeValidator(_topology),
+    NamesSchema(TOPOLOGIES.names, [{"type": "string"}, {"type": "array", "items": _LINK}]),
+]
+LinkList = Annotated[
+    Any,
+    BeforeValidator(_links),
+    WithJsonSchema({"type": "array", "items": _LINK}),
+]
+Leaves = Annotated[
+    Any,
+    BeforeValidator(_leaves),
+    WithJsonSchema({"type": "array", "items": _LINK}),
+]
+Gains = Annotated[
+    Any,
+    BeforeValidator(_gains),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "number"}}]}),
 ]
 
+
+class Training(Section):
+    """What is learned, and how."""
+
+    dataset: Annotated[str, File(DATA, data_file, heads=("", "folder:"))] = Field(
+        "digits",
+        description="digits | mnist | fashion-mnist | cifar-10 | diabetes | verses | hf:NAME | "
+        "path of a .csv, .tsv, .parquet or .npz file, or of x_train.npy or train.arrow (on disk) "
+        "| folder:PATH, a shard per device",
+    )
+    data_dir: Annotated[str | None, File((), kept=False)] = Field(
+        None, description="folder with the data set's original files"
+    )
+    label: str | None = Field(
+        None, description="table: column of labels; unset: label, class, target or y"
+    )
+    test_dataset: Annotated[str | None, File(DATA)] = Field(
+        None, description="table: a second file with the test samples"
+    )
+    test_fraction: Unit = Field(
+        0.2, description="table: share held out to test on, where no file or column split says it"
+    )
+    ignore_columns: tuple[str, ...] = Field((), description="table: columns to leave out")
+    normalize: bool = Field(
+        False, description="standardise own data by the training samples' mean and deviation"
+    )
+    partition: PartitionName = Field(
+        "dirichlet",
+        description=f"{' | '.join(PARTITIONS.built_in)} | natural, the data's own shards | "
+        "column:NAME, as that column says",
+    )
+    alpha: Positive = Field(0.5, description="dirichlet and quantity: concentration")
+    shards_per_device: Count = Field(2, description="shards: label shards per device")
+    model: Annotated[ModelName, File((".py",), python_file)] = Field(
+        "mlp", description=f"model to train: {' | '.join(MODELS.built_in)}"
+    )
+    hidden: tuple[Count, ...] = Field(
+        (64,), description="mlp, token-mlp: sizes of the hidden layers"
+    )
+    l2: NonNegative = Field(0.0, description="L2 regularisation (logistic needs more than 0)")
+    loss: Annotated[LossName, File((".py",), python_file)] = Field(
+        "cross-entropy",
+        description=f"what is minimised: {' | '.join(LOSSES.built_in)} | FILE.py:NAME",
+    )
+    batch_size: Count = Field(32, description="samples in one SGD step")
+    learning_rate: Positive = Field(0.1, description="learning rate eta")
+    optimizer: str = Field("sgd", description="sgd, or any optimiser of optax by name")
+    local_round: Literal["step", "epoch"] = Field(
+        "step", description="a round is one SGD step, or one pass over the device's samples"
+    )
+    weights: Literal["uniform", "samples"] = Field(
+        "uniform", description="weights of the mean: 1/N, or by samples"
+    )
+    eval_every: Count = Field(5, description="iterations between evaluations")
+    eval_device_samples: Count = Field(
+        1000, description="test samples for the devices' own models where they differ, at most"
+    )
+    score: ScoreName = Field(
+        "auto", description="metric that runs are compared by: auto, the loss's own, or its name"
+    )
+    metrics: MetricNames = Field(
+        (), description=f"besides score and loss: {' | '.join(METRICS.built_in[2:])}"
+    )
+    precision: Literal["float32", "float64", "bfloat16"] = Field(
+        "float32", description="arithmetic; bfloat16 keeps float32 parameters"
+    )
+    chunk_iterations: Count = Field(20, description="iterations in one compiled call")
+
+
+class Bounds(Section):
+    """Constants of the convergence bounds: numbers, or "estimate"."""
+
+    strong_convexity: Constant = Field("estimate", description="m")
+    smoothness: Constant = Field("estimate", description="M")
+    gradient_variance: Constant = Field("estimate", description="sigma")
+    gradient_bound: Constant = Field("estimate", description="G")
+    divergence: Constant = Field("estimate", description="delta")
+    initial_gap: Constant = Field("estimate", description="mean of F_i(w_1) - F_i*")
+
+    @property
+    def known(self) -> bool:
+        """True when every constant is a number."""
+        return "estimate" not in self.model_dump().values()
+
+
+Mark = TypeVar("Mark")
+
 _PAPER_ZETA = 400.0
+
+
+def _graph_file(value: str) -> str | None:
+    return None if value in TOPOLOGIES else value
 
 
 class Devices(Section):
@@ -58,7 +285,9 @@ class Devices(Section):
     profile: DeviceProfile | None = Field(
         None, description="hardware by name (joulemesh profiles); fields that are given win"
     )
-    count: Count = Field(20, description="number of devices N (the table's rows, if it is given)")
+    count: Annotated[Count, COLUMNLESS] = Field(
+        20, description="number of devices N (the table's rows, if it is given)"
+    )
     cpu_hz: PositiveQuantity = Field(2e9, description="processor speed f_i")
     cycles_per_sample: PositiveQuantity = Field(
         (100e3, 300e3), description="cycles C_i to train on one sample once"
@@ -79,7 +308,7 @@ class Devices(Section):
     receive_j_per_bit: NonNegativeQuantity | None = Field(
         None, description="joules of a bit that is received; unset: receiving is free"
     )
-    receive_power_w: NonNegativeQuantity | None = Field(
+    receive_power_w: Annotated[NonNegativeQuantity | None, Ideal(0.0, "receiving is free")] = Field(
         None,
         description="drawn while receiving, in place of receive_j_per_bit; unset: receiving is "
         "free",
@@ -87,7 +316,7 @@ class Devices(Section):
     message_j: NonNegativeQuantity | None = Field(
         None, description="joules of handling a message, at its sender and its receiver; unset: 0"
     )
-    idle_w: NonNegativeQuantity | None = Field(
+    idle_w: Annotated[NonNegativeQuantity | None, Ideal(0.0, "idling is free")] = Field(
         None, description="power at rest, drawn for the whole of every iteration; unset: 0"
     )
     overhead_s: NonNegativeQuantity | None = Field(
@@ -98,15 +327,17 @@ class Devices(Section):
     )
     x_m: Coordinate | None = Field(None, description="positions, if not drawn from the seed")
     y_m: Coordinate | None = Field(None, description="positions, if not drawn from the seed")
-    table: str | None = Field(None, description="CSV file, one row per device, columns by name")
-    availability: TracePath | None = Field(
+    table: Annotated[str | None, File(), COLUMNLESS] = Field(
+        None, description="CSV file, one row per device, columns by name"
+    )
+    availability: Annotated[TracePath | None, File(), COLUMNLESS] = Field(
         None,
         description="CSV file: t or time_s, device, available (0 or 1); or device, from, to",
     )
-    leave: Leaves = Field(
+    leave: Annotated[Leaves, COLUMNLESS] = Field(
         (), description="devices that leave for good: [[device, first iteration without it],..]"
     )
-    harvest_w: HarvestedWatts | None = Field(
+    harvest_w: Annotated[HarvestedWatts | None, File(path=table_file)] = Field(
         None,
         description="watts that recharge the battery, or a CSV file: t or time_s, device, watts",
     )
@@ -115,10 +346,10 @@ class Devices(Section):
         description="what the battery holds at most; unset: no limit. energy_j is its charge "
         "at the start",
     )
-    positions: TracePath | None = Field(
+    positions: Annotated[TracePath | None, File(), COLUMNLESS] = Field(
         None, description="CSV file of devices that move: t or time_s, device, x_m, y_m"
     )
-    trace_end: Literal["hold", "repeat", "refuse"] | None = Field(
+    trace_end: Annotated[Literal["hold", "repeat", "refuse"] | None, COLUMNLESS] = Field(
         None,
         description="after the last row of these files: hold it, repeat them, or refuse; unset: "
         "who is there holds, watts and places refuse",
@@ -132,7 +363,7 @@ class Network(Section):
         "wifi",
         description='radio by name (joulemesh profiles), or "ideal"; fields that are given win',
     )
-    topology: Topology = Field(
+    topology: Annotated[Topology, File(path=_graph_file)] = Field(
         "ring",
         description=f"{' | '.join(TOPOLOGIES.built_in)} | CSV file (i,j) | [[i,j],..]",
     )
@@ -143,7 +374,7 @@ class Network(Section):
     )
     bandwidth_hz: Positive = Field(20e6, description="bandwidth B of a link")
     noise_dbm_per_hz: Finite = Field(-174.0, description="noise power density N_0")
-    max_rate_bps: Positive | None = Field(
+    max_rate_bps: Annotated[Positive | None, Ideal("none", "links reach Shannon's rate")] = Field(
         None, description="fastest rate of the radio, if Shannon's is to be cut there"
     )
     path_loss: Literal["3gpp-macro", "power-law"] = Field(
@@ -157,7 +388,7 @@ class Network(Section):
         2, description="quasi-ring: chords added to the ring"
     )
     mean_degree: Positive = Field(20.0, description="geometric: wanted mean number of neighbours")
-    fading: FadingName = Field(
+    fading: Annotated[FadingName, File(path=after_colon, heads=("trace:",))] = Field(
         "none", description=f"block fading: {' | '.join(spellings(CHANNELS.built_in))}"
     )
     rician_k_db: RicianK = Field(
@@ -173,28 +404,29 @@ class Network(Section):
         1, description="iterations over which a fade, or a t of a trace, lasts"
     )
     channel_known: bool = Field(True, description="may the planner see the gains?")
-    gains: Gains | None = Field(
+    gains: Annotated[Gains | None, File()] = Field(
         None,
         description="CSV file (i,j,gain), or one gain per listed link, in place of path loss",
     )
-    links: str | None = Field(
+    links: Annotated[str | None, File()] = Field(
         None,
         description="CSV file of measured links (i,j,rate_bps,..), in place of path loss and gains",
     )
     bits_per_parameter: Count = Field(
         32, description="bits sent per model parameter: 16 (rounded to half precision), 32 or more"
     )
-    duplex: Literal["orthogonal", "half"] = Field(
-        "orthogonal", description="half: a device serves one link at a time"
-    )
-    packet_error: PacketError = Field(
+    duplex: Annotated[
+        Literal["orthogonal", "half"],
+        Ideal("orthogonal", "a device serves all of its links at once"),
+    ] = Field("orthogonal", description="half: a device serves one link at a time")
+    packet_error: Annotated[PacketError, Ideal(0.0, "no packet is lost")] = Field(
         0.0, description='probability that a packet is lost, or "snr": from the SNR margin'
     )
     packet_bits: Count = Field(12_000, description="bits of payload that a packet carries")
-    header_bits: Annotated[int, Field(ge=0, le=2**53, strict=True)] = Field(
-        0, description="bits that a packet has besides its payload"
-    )
-    packet_s: NonNegative = Field(
+    header_bits: Annotated[
+        int, Field(ge=0, le=2**53, strict=True), Ideal(0.0, "packets have no headers")
+    ] = Field(0, description="bits that a packet has besides its payload")
+    packet_s: Annotated[NonNegative, Ideal(0.0, "channel access takes no time")] = Field(
         0.0,
         description="time that a packet takes besides its bits: channel access, preamble, "
         "acknowledgement",
@@ -202,9 +434,9 @@ class Network(Section):
     tries: Tries = Field(
         8, description="how often a lost packet is sent at most; then its message is lost"
     )
-    medium: Literal["orthogonal", "shared"] = Field(
-        "orthogonal", description="shared: transmissions that conflict take different slots"
-    )
+    medium: Annotated[
+        Literal["orthogonal", "shared"], Ideal("orthogonal", "each link has a band of its own")
+    ] = Field("orthogonal", description="shared: transmissions that conflict take different slots")
     interference_m: Positive | None = Field(
         None,
         description="shared: a sender this near to another's receiver conflicts with it; "
@@ -310,7 +542,7 @@ class PlanOptions(Section):
         description="chunks of tree-chunked; unset: the fewest with nearly the least joules × "
         "seconds",
     )
-    message_s: NonNegative = Field(
+    message_s: Annotated[NonNegative, Ideal(0.0, "handling a message takes no time")] = Field(
         0.0,
         description="time that handling a message takes, besides the time on the air; its link "
         "is taken for both",
@@ -341,9 +573,6 @@ class PlanOptions(Section):
         return self.timing or ("paper" if self.physics == "paper" else "critical-path")
 
 
-NO_COLUMN = ("count", "table", "availability", "leave", "positions", "trace_end")
-"""Fields of the section ``devices`` that are no column of the device table."""
-
 SECTIONS: dict[str, type[Section]] = {
     "devices": Devices,
     "network": Network,
@@ -352,3 +581,26 @@ SECTIONS: dict[str, type[Section]] = {
     "training": Training,
     "bounds": Bounds,
 }
+
+
+def marked(kind: type[Mark]) -> dict[str, Mark]:
+    """The fields that bear a mark, by full names, each with its mark.
+
+    >>> list(marked(File))[:2]
+    ['devices.table', 'devices.availability']
+    """
+    return {
+        f"{name}.{field}": mark
+        for name, section in SECTIONS.items()
+        for field, info in section.model_fields.items()
+        for mark in info.metadata
+        if isinstance(mark, kind)
+    }
+
+
+FILES = marked(File)
+"""Fields that may name a file."""
+COLUMNS = tuple(
+    name for name in Devices.model_fields if f"devices.{name}" not in marked(type(COLUMNLESS))
+)
+"""Fields of the section ``devices`` that a column of the device table may give."""

@@ -12,13 +12,13 @@ from pydantic import BaseModel, ValidationError
 from joulemesh.errors import ScenarioError, UnitError
 from joulemesh.registries import TOPOLOGIES
 from joulemesh.scenario.given import exists
-from joulemesh.scenario.sections import NO_COLUMN, SECTIONS, Budget, Devices, Network
+from joulemesh.scenario.sections import COLUMNS, SECTIONS, Budget, Devices, Network
 from joulemesh.tables import read_table
 
 if TYPE_CHECKING:
     from joulemesh.scenario.scenario import Scenario
 
-__all__ = ["check_links", "check_table", "one_line", "taken_columns", "to_toml", "toml_value"]
+__all__ = ["check_links", "check_table", "refusal_of", "taken_columns", "to_toml", "toml_value"]
 
 _MOST_COLUMNS = 12
 
@@ -30,7 +30,8 @@ def check_links(network: Network) -> None:
     if gains is not None and not isinstance(gains, str) and len(gains) != links:
         raise ScenarioError(
             f"network.gains lists {len(gains)} gains for {links} listed links of network.topology; "
-            "list one for each, or name a CSV file (i,j,gain)"
+            "list one for each, or name a CSV file (i,j,gain)",
+            field="network.gains",
         )
     if links or name in TOPOLOGIES or (exists(Path(name)) and Path(name).is_file()):
         return
@@ -39,7 +40,8 @@ def check_links(network: Network) -> None:
     hint = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(known)}"
     raise ScenarioError(
         f"network.topology: {_short(name)} is neither a topology nor a file; {hint} "
-        "(--load FILE.py adds your own)"
+        "(--load FILE.py adds your own)",
+        field="network.topology",
     )
 
 
@@ -48,13 +50,14 @@ def check_table(devices: Devices, budget: Budget) -> None:
     if devices.table is None:
         return
     columns = read_table(devices.table)
-    known = [name for name in Devices.model_fields if name not in NO_COLUMN]
+    known = COLUMNS
     if columns.keys() & {*taken_columns(devices, budget), *known, "energy_j"}:
         return  # a field that was given wins over its column
     found = ", ".join(f"{name!r:.40}" for name in list(columns)[:_MOST_COLUMNS])
     raise ScenarioError(
         f"{devices.table} has no known column, only {found}; "
-        f"known columns: {', '.join(known)} and energy_j; rename a column, or name it in a field"
+        f"known columns: {', '.join(known)} and energy_j; rename a column, or name it in a field",
+        field="devices.table",
     )
 
 
@@ -64,13 +67,20 @@ def taken_columns(devices: Devices, budget: Budget) -> set[str]:
     >>> sorted(taken_columns(Devices(cpu_hz="speed"), Budget(energy_j="battery")))
     ['battery', 'partition', 'speed']
     """
-    own = devices.model_dump(exclude=set(NO_COLUMN))
+    own = devices.model_dump(include=set(COLUMNS))
     fields = [*own.values(), budget.energy_j]
     return {value for value in fields if isinstance(value, str)}
 
 
-def one_line(error: ValidationError, scenario: type[BaseModel]) -> str:
-    """What is wrong with the first field, in one line."""
+def refusal_of(error: ValidationError, scenario: type[BaseModel]) -> ScenarioError:
+    """What is wrong with the first field."""
+    first = error.errors()[0]
+    cause = first.get("ctx", {}).get("error")
+    field = ".".join(str(part) for part in first["loc"][:2])
+    return ScenarioError(_one_line(error, scenario), code=getattr(cause, "code", ""), field=field)
+
+
+def _one_line(error: ValidationError, scenario: type[BaseModel]) -> str:
     first = error.errors()[0]
     where = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
     field = ".".join(where)

@@ -8,6 +8,7 @@ __all__ = [
     "Varied",
     "combinations",
     "labelled",
+    "typed_value",
     "value_of",
     "varied_of",
 ]
@@ -16,6 +17,7 @@ import itertools
 import json
 import math
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -25,8 +27,30 @@ from pydantic import BaseModel
 
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario.scenario import Scenario, require_field
-from joulemesh.scenario.typed import typed_value
 from joulemesh.units import is_quantity, parse, unit_of
+
+
+def typed_value(text: str, where: str = "--set") -> Any:
+    """A TOML value, or a bare word: ``100 Wh``, ``[6 J, 30 J]``, ``[esp32, laptop]``.
+
+    Args:
+        text: what was typed.
+        where: what it was typed into, to be named in a refusal.
+
+    >>> typed_value("[6 J, 30]"), typed_value("true"), typed_value("esp32"), typed_value("0.5")
+    (['6 J', 30], True, 'esp32', 0.5)
+    """
+    text = text.strip()
+    if "\n" in text or "\r" in text:  # it would be several statements of TOML
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        listed = text.startswith("[") and text.endswith("]") and "[" not in text[1:]
+        return [typed_value(item, where) for item in text[1:-1].split(",")] if listed else text
+    except ValueError:  # more digits than Python converts
+        raise ScenarioError(f"{where}: {text[:20]}… has {len(text)} digits; write 1e9") from None
+
 
 MOST_COMBINATIONS = 10_000
 _MOST_VALUES = 1_000

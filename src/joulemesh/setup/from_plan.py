@@ -26,10 +26,9 @@ from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.drawing import Outcome
-from joulemesh.planning.drawn import Drawn
+from joulemesh.planning.drawing import Drawn, Outcome
 from joulemesh.planning.plan import Plan
-from joulemesh.scenario.bits import rounded_to
+from joulemesh.scenario.scenario import rounded_to
 from joulemesh.setup.recorded import rounded_exchanges
 from joulemesh.training.schedule import Mixing, Schedule
 

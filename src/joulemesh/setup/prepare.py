@@ -10,9 +10,11 @@ __all__ = [
     "the_jax_model",
     "the_model",
     "with_data",
+    "with_outputs_noted",
 ]
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +23,18 @@ from numpy.typing import NDArray
 
 from joulemesh import models
 from joulemesh.data import Dataset, Partition, from_arrays, load_for, partition_for
-from joulemesh.data.columnar import Frame, is_frame
-from joulemesh.data.federated.flower import from_partitions, is_partitioned
+from joulemesh.data.dataset import check_loss
+from joulemesh.data.federated import from_partitions, is_partitioned
+from joulemesh.data.readers import Frame, is_frame
 from joulemesh.data.reading import check_only_tables, reading_of
 from joulemesh.data.table import from_table
-from joulemesh.data.targets import check_loss
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.losses import AUTO, CROSS_ENTROPY, loss_named, name_of
+from joulemesh.metrics import AUTO, CROSS_ENTROPY, loss_named, name_of
 from joulemesh.models.core import of_jax, with_loss
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.own_code import is_in_file
 from joulemesh.planning.workload import explicit_sizes
+from joulemesh.registries import MODELS
 from joulemesh.scenario import Scenario
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -151,3 +154,62 @@ def partitions(
     if sizes is None and scenario.training.local_round == "epoch":
         sizes = round_samples.astype(np.int64)
     return tuple(partition_for(scenario, dataset, seed, sizes) for seed in seeds)
+
+
+_LOOKED_AT = 16  # samples
+_NEAR = 1e-3  # of a sum of probabilities in 16 bits
+
+
+def with_outputs_noted(scenario: Scenario, model: Any, given: Any, dataset: Dataset) -> Dataset:
+    """The data set, with a note if the model's outputs are probabilities where logits are meant.
+
+    Args:
+        scenario: with the loss, and the model unless one is given.
+        model: what is trained.
+        given: the user's own model; None for the scenario's.
+        dataset: its test samples are looked at, before training.
+    """
+    own = given is not None or scenario.training.model not in MODELS.built_in
+    if not own or scenario.training.loss != CROSS_ENTROPY.name or dataset.classes < 2:
+        return dataset
+    found = _outputs(model, dataset)
+    if not probabilities(found):
+        return dataset
+    note = (
+        f"the outputs of {model.name} are probabilities (between 0 and 1, of sum 1 for each of "
+        f"{len(found)} test samples), and the cross-entropy takes logits: it would apply softmax "
+        "twice, and training would be slow; remove the last Softmax of the model"
+    )
+    return replace(dataset, notes=(*dataset.notes, note))
+
+
+def probabilities(outputs: NDArray[Any]) -> bool:
+    """Are outputs [..., classes] all within [0, 1], and of sum 1?
+
+    >>> probabilities(np.array([[0.25, 0.75]])), probabilities(np.array([[0.5, 0.75]]))
+    (True, False)
+    """
+    within = bool((outputs >= 0).all() and (outputs <= 1).all())
+    return within and bool((np.abs(outputs.sum(axis=-1) - 1) < _NEAR).all())
+
+
+def _outputs(model: Any, dataset: Dataset) -> NDArray[np.float64]:
+    x = np.asarray(dataset.x_test[:_LOOKED_AT])
+    if dataset.seen != "int32":
+        from joulemesh.training.batches import scale_of
+
+        scale, shift = scale_of(dataset, "float32")
+        x = (x.astype(np.float32) * scale + shift).astype(np.float32)
+    if isinstance(model, TorchModel):
+        import torch
+
+        was = model.module.training
+        with torch.no_grad():
+            seen = torch.as_tensor(x.astype(np.int64) if dataset.seen == "int32" else x)
+            made = model.module.eval()(seen).double().numpy()
+        model.module.train(was)
+        return np.asarray(made)
+    import jax
+
+    params = model.init(jax.random.key(0))
+    return np.asarray(model.apply(params, x), np.float64)

@@ -4,42 +4,58 @@ from __future__ import annotations
 
 __all__ = [
     "DEFAULT_METHODS",
+    "TUNING_SEEDS",
+    "Bench",
     "Options",
     "Prepared",
     "Progress",
-    "chosen_seeds",
+    "Rates",
+    "Tell",
     "compare_methods",
+    "compare_worlds",
     "method_names",
     "prepare_comparison",
+    "rates_of",
+    "tuning_seeds",
 ]
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack
 
 import numpy as np
 
 from joulemesh.data import Dataset, partition_for
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, split
-from joulemesh.metrics.losses import reported
-from joulemesh.metrics.metric import score_metric
-from joulemesh.results.chance import chance_note
+from joulemesh.metrics import reported, score_metric
+from joulemesh.models.curves import score_place
 from joulemesh.results.comparison import Comparison
-from joulemesh.results.entry import Entry
-from joulemesh.results.target import check_target
+from joulemesh.results.comparison_worlds import WorldsComparison
+from joulemesh.results.entry import Entry, TunedRate
+from joulemesh.results.target import chance_note, check_target
 from joulemesh.scenario import Scenario
-from joulemesh.setup.outputs import with_outputs_noted
-from joulemesh.setup.prepare import the_dataset, the_model
-from joulemesh.studies.bench import Bench, Tell
-from joulemesh.studies.cache import Cache
-from joulemesh.studies.contest import Learning
-from joulemesh.studies.entries import entry_of
-from joulemesh.studies.fingerprint import data_digest, model_digest, world_digest
-from joulemesh.studies.rates import TUNING_SEEDS, Rates, rates_of, tuning_seeds
-from joulemesh.training.jax.platform import configure
+from joulemesh.setup.learner import configured
+from joulemesh.setup.prepare import the_dataset, the_model, with_outputs_noted
+from joulemesh.studies.contest import Contest, Learning
+from joulemesh.studies.identity import (
+    chosen_seeds,
+    data_digest,
+    model_digest,
+    run_key,
+    world_digest,
+)
+from joulemesh.studies.record import Cache, Record, entry_of
+from joulemesh.world.redraw import worlds_of
+
+Rates = bool | str | Sequence[float] | None
+
+TUNING_SEEDS = 2
+_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of the scenario's own rate
+_FURTHER = 500_000  # from the scenario's seed; other worlds' seeds are whole millions away
 
 DEFAULT_METHODS = (
     "adaptive",
@@ -155,7 +171,7 @@ def prepare_comparison(
     tune_seeds = options.get("tune_seeds", TUNING_SEEDS)
     tuned_on = tuning_seeds(scenario, tune_seeds, chosen) if rates else ()
     stage = options.get("on_stage") or (lambda words: None)
-    configure()
+    configured(scenario, options.get("model"))
     stage("loading data")
     dataset = the_dataset(scenario, data)
     learner = the_model(scenario, options.get("model"), dataset)
@@ -247,16 +263,6 @@ def method_names(methods: Sequence[str] | str) -> tuple[str, ...]:
     return wanted
 
 
-def chosen_seeds(scenario: Scenario, seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """The repetition seeds: those given, or as many as wanted from the scenario's on."""
-    if isinstance(seeds, int):
-        seeds = range(scenario.seed, scenario.seed + seeds)
-    chosen = tuple(int(seed) for seed in seeds)
-    if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
-        raise ScenarioError(f"seeds are {list(chosen)}: give different numbers from 0, at least 1")
-    return chosen
-
-
 def _sized(scenario: Scenario, dataset: Dataset) -> Scenario:
     """Where a round is an epoch, say how many samples of the user's own data each device holds."""
     training = scenario.training
@@ -330,3 +336,209 @@ def _chance(entry: Entry, learning: Learning) -> tuple[str, ...]:
     losses, rate = entry.final["test_loss"], entry.learning_rate
     said = chance_note(learning.dataset, training, entry.score, entry.scores, losses, rate)
     return (said,) if said else ()
+
+
+class Tell(Protocol):
+    """Hears how far a training has come."""
+
+    def __call__(self, done: int, accuracy: float, cached: int, *, rate: float | None) -> None:
+        """Hear of it.
+
+        Args:
+            done: iterations.
+            accuracy: latest, or another score, of the mean model; NaN before the first.
+            cached: seeds that were found in the cache.
+            rate: the learning rate that is tried; None for the runs of the result.
+        """
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all methods of a comparison are trained with.
+
+    Attributes:
+        setting: the terms.
+        learning: model and data.
+        store: the runs that are kept.
+        digest: of data, model and world.
+    """
+
+    setting: Setting
+    learning: Learning
+    store: Cache
+    digest: str
+
+    def results(
+        self, made: Contender, seeds: tuple[int, ...], tell: Tell, rate: float
+    ) -> tuple[dict[int, Record], int]:
+        """The runs of one method at one learning rate, and how many of them were trained now."""
+        return self._runs(made, seeds, rate, tell, trial=False)
+
+    @staticmethod
+    def grid_of(made: Contender, grid: tuple[float, ...]) -> tuple[float, ...]:
+        """The learning rates that are tried of a method.
+
+        A method that tries values of another parameter, too, tries as many rates less, the largest
+        first: all methods are tuned with the same effort.
+        """
+        return grid[: max(1, len(grid) - len(made.variants))]
+
+    def tuned(
+        self, made: Contender, grid: tuple[float, ...], seeds: tuple[int, ...], tell: Tell
+    ) -> tuple[Contender, TunedRate, int]:
+        """One method as it does best, its learning rate, and how many runs were trained for that.
+
+        Its variants are tried at the rate that suits the method as it is.
+        """
+        score = reported(self.learning.scenario.training).score
+        better, grid = score_metric(score).better, self.grid_of(made, grid)
+
+        def reached(one: Contender, rate: float) -> tuple[list[float], int]:
+            found, new = self._runs(one, seeds, rate, tell, trial=True)
+            return [found[seed].final[score_place(score)] for seed in seeds], new
+
+        tried = [reached(made, rate) for rate in grid]
+        rates = TunedRate(grid, seeds, np.array([row for row, _ in tried]), better)
+        others = [build(name, self.setting) for name in made.variants]
+        more = [reached(one, rates.chosen) for one in others]
+        computed = sum(new for _, new in (*tried, *more))
+        if not others:
+            return made, rates, computed
+        every = np.array([tried[grid.index(rates.chosen)][0], *(row for row, _ in more)])
+        sign = 1.0 if better == "higher" else -1.0
+        means = np.nan_to_num(sign * every.mean(axis=1), nan=-np.inf)
+        best = int(np.argmax(means))  # of two as good, the method as it is
+        words = "as it is" if best == 0 else made.variants[best - 1]
+        own = f"{words}, the best of it and {', '.join(made.variants)} at that learning rate"
+        # A variant keeps its own name, under which its runs are kept.
+        return (made, *others)[best], replace(rates, own=own), computed
+
+    def missing(
+        self, made: Contender, seeds: tuple[int, ...], rate: float, *, trial: bool = False
+    ) -> int:
+        """How many runs of one method at one learning rate are not kept."""
+        keys = self._keys(made, seeds, rate, trial=trial)
+        return sum(self.store.find(key) is None for key in keys.values())
+
+    def _keys(
+        self, made: Contender, seeds: tuple[int, ...], rate: float, *, trial: bool
+    ) -> dict[int, str | None]:
+        key_of = partial(run_key, self.setting, made, learned=self.digest, rate=rate, trial=trial)
+        return {seed: key_of(seed=seed) for seed in seeds}
+
+    def _runs(
+        self, made: Contender, seeds: tuple[int, ...], rate: float, tell: Tell, *, trial: bool
+    ) -> tuple[dict[int, Record], int]:
+        """Those kept, and the rest, trained together and kept."""
+        keys = self._keys(made, seeds, rate, trial=trial)
+        kept = {s: record for s, k in keys.items() if (record := self.store.find(k)) is not None}
+        missing = tuple(seed for seed in seeds if seed not in kept)
+        tried = rate if trial else None
+        if missing:
+            contest = Contest(
+                self._at(rate), made, self.setting, self.store.unfinished, keys, final_only=trial
+            )
+            before = len(kept)
+            for seed, record in contest.train(missing, lambda t, a: tell(t, a, before, rate=tried)):
+                self.store.keep(keys[seed], record)
+                kept[seed] = record
+            contest.forget()
+        tell(made.schedule.iterations, math.nan, len(seeds) - len(missing), rate=tried)
+        return {seed: kept[seed] for seed in seeds}, len(missing)
+
+    def _at(self, rate: float) -> Learning:
+        """The same, learned at another rate."""
+        scenario = self.learning.scenario
+        if rate == scenario.training.learning_rate:
+            return self.learning
+        return replace(self.learning, scenario=scenario.override({"training.learning_rate": rate}))
+
+
+def compare_worlds(
+    scenario: Scenario,
+    worlds: int,
+    methods: Sequence[str] | str,
+    equal: str | None,
+    seeds: int | Sequence[int],
+    *,
+    target: float | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    **options: Any,
+) -> WorldsComparison:
+    """Compare methods in several worlds, one after another, and combine what was found.
+
+    Args:
+        scenario: what is asked; its own world is the first.
+        worlds: how many.
+        methods: as in `joulemesh.compare`.
+        equal: as in `joulemesh.compare`.
+        seeds: how many repetition seeds each world has. A list of them is refused: worlds that
+            shared seeds would not be independent.
+        target: as in `joulemesh.compare`, but one for all worlds.
+        on_progress: called after every chunk of iterations.
+        options: the rest, as in `joulemesh.compare`.
+
+    Raises:
+        ScenarioError: what is asked is wrong, in whichever world that shows.
+    """
+    found = []
+    for k, mine in enumerate(worlds_of(scenario, worlds, seeds)):
+
+        def tell(step: Progress, k: int = k) -> None:
+            if on_progress is not None:
+                on_progress(replace(step, world=k, worlds=worlds))
+
+        found.append(
+            compare_methods(mine, methods, equal, seeds, target=target, on_progress=tell, **options)
+        )
+    return WorldsComparison.of(scenario, found, target)
+
+
+def rates_of(scenario: Scenario, wanted: Rates) -> tuple[float, ...]:
+    """The grid of learning rates, ascending; empty for no tuning.
+
+    Args:
+        scenario: whose own rate is in the middle of the grid, if none is given.
+        wanted: whether to tune; or the rates themselves, as numbers or in one text with commas.
+
+    Raises:
+        ScenarioError: something that is not a rate, or the same rate twice.
+
+    >>> rates_of(Scenario.preset("adaptive"), True)
+    (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
+    >>> rates_of(Scenario.preset("adaptive"), "0.1, 0.05")
+    (0.05, 0.1)
+    """
+    if wanted is None or wanted is False:
+        return ()
+    if wanted is True:
+        return tuple(scenario.training.learning_rate * times for times in _MULTIPLES)
+    pieces = wanted.split(",") if isinstance(wanted, str) else wanted
+    try:
+        rates = sorted(float(piece) for piece in pieces)
+    except (TypeError, ValueError):
+        rates = []
+    if not rates or not all(0 < rate < math.inf for rate in rates) or len(set(rates)) < len(rates):
+        raise ScenarioError(
+            f"the grid of learning rates is {wanted!r}: give different numbers above 0, "
+            'for instance "0.05,0.1,0.2"'
+        )
+    return tuple(rates)
+
+
+def tuning_seeds(scenario: Scenario, count: int, used: Sequence[int]) -> tuple[int, ...]:
+    """Seeds for choosing a learning rate, the same for all methods.
+
+    Args:
+        scenario: they are half a million away from its seed.
+        count: how many.
+        used: the seeds of the result, none of which is among them.
+
+    >>> tuning_seeds(Scenario.preset("adaptive"), 2, (0, 1, 500_000))
+    (500001, 500002)
+    """
+    if count < 1:
+        raise ScenarioError(f"tune_seeds = {count} is out of range: use 1 or more")
+    first = scenario.seed + _FURTHER
+    free = (seed for seed in range(first, first + count + len(used)) if seed not in set(used))
+    return tuple(seed for _, seed in zip(range(count), free, strict=False))

@@ -1,4 +1,4 @@
-"""A planner to play with. In: a scenario and what somebody does to it on a page. Out: one JSON
-document for each plan, with all that the page draws, and a local web server that sends it.
+"""A planner to play with, a fleet to watch. In: a scenario and edits, or what devices answer.
+Out: one JSON document of all that a page draws, and a local server that sends it.
 May not know: how training is compiled (``training``), or the commands (``cli``).
 """

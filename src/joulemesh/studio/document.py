@@ -2,38 +2,98 @@
 
 from __future__ import annotations
 
-__all__ = ["Shown", "document", "fields_of_scenario", "refusal_of", "show"]
+__all__ = [
+    "UNPLANNED",
+    "Shown",
+    "document",
+    "fields_of_scenario",
+    "map_of_ground",
+    "plan_difference",
+    "show",
+]
 
-import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from joulemesh.data.naming import called
-from joulemesh.errors import JoulemeshError
+from joulemesh.errors import JoulemeshError, called
 from joulemesh.planning.columns import spent_on
 from joulemesh.planning.digest import digest_of
-from joulemesh.planning.edits import in_words
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan_of
 from joulemesh.scenario import SECTIONS, Scenario
 from joulemesh.scenario.scenario import field_names
 from joulemesh.studio.form import written
-from joulemesh.studio.picture import UNPLANNED, map_of_ground
 from joulemesh.studio.table import MOST_ROWS, device_table
 from joulemesh.units import duration, energy
-from joulemesh.views.plan.digest import BINDING_KINDS, BINDING_WORDS
-from joulemesh.views.plan.iteration import gantt_data
-from joulemesh.views.plan.network import map_data
-from joulemesh.views.plan.supply import flow_data
+from joulemesh.views.plan.digest import (
+    BINDING_KINDS,
+    BINDING_WORDS,
+    MOST_DOTS,
+    every,
+    few_digits,
+    flow_data,
+    gantt_data,
+    map_data,
+)
 from joulemesh.views.run.charts import battery_data, rounds_data
+
+UNPLANNED = "unplanned"
+"""What binds a device of which there is no plan."""
+
+_MOST_LINKS = 4_000
+
+
+def map_of_ground(ground: Ground) -> dict[str, Any] | None:
+    """Devices and links of a scenario that has no plan, as `map_data` writes those of one.
+
+    Args:
+        ground: the scenario, made ready.
+
+    Returns:
+        None where there are too many devices to be drawn one by one.
+
+    >>> from joulemesh.scenario import Scenario
+    >>> made = map_of_ground(Ground.of(Scenario(devices={"count": 5})))
+    >>> len(made["at"]), len(made["links"]["ends"]), made["route"]["ends"]
+    (5, 5, [])
+    """
+    graph, count = ground.world.graph, ground.world.graph.devices
+    if count > MOST_DOTS:
+        return None
+    low, high = graph.positions_m.min(axis=0), graph.positions_m.max(axis=0)
+    half = 0.54 * max(float((high - low).max()), 1.0)
+    x, y = ((low + high) / 2).tolist()
+    links = every(len(graph.edges), _MOST_LINKS)
+    payers = 2.0 if ground.scenario.plan.pays == "both-ends" else 1.0
+    bits = ground.work.model_bits
+    energy = ground.forecast_at(0, links).for_messages(bits).weight() * bits * payers
+    return {
+        "frame": few_digits(np.array([x - half, x + half, y - half, y + half]), 6),
+        "energy": few_digits(np.array([energy.min(), energy.max()])),
+        "words": "none",
+        "devices": count,
+        "count": len(graph.edges),
+        "used": 0,
+        "root": -1,
+        "bound": [UNPLANNED],
+        "route": {"ends": [], "energy": []},
+        "links": {"ends": graph.edges[links].tolist(), "energy": few_digits(energy, 4)},
+        "drawn": [["links", len(links), len(graph.edges)]],
+        "at": few_digits(graph.positions_m, 5),
+        "binding": [UNPLANNED] * count,
+        "departed": [False] * count,
+        "battery": few_digits(ground.world.devices.energy_budget_j, 4),
+        "spent": [0.0] * count,
+        "rounds": [0] * count,
+    }
+
 
 _MOST_SHOWN = 64  # characters of a field; longer lists are edited in the table of devices
 _MOST_EVENTS = 20
-_NAME = re.compile(r"\b[a-z]+\.[a-z_0-9]+\b|\bseed\b")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +149,7 @@ def show(scenario: Scenario) -> Shown:
         ground = Ground.of(scenario)
         plan = plan_of(ground)
     except JoulemeshError as error:
-        made["refusal"] = refusal_of(error)
+        made["refusal"] = error.data
         made["map"] = None if ground is None else map_of_ground(ground)
         made["devices"] = device_table(scenario, ground)
         made["names"] = [] if ground is None else _names(ground.names)
@@ -140,31 +200,6 @@ def _shown(value: Any) -> dict[str, Any]:
         return {"text": "", "many": len(items)}
     text = written(value)
     return {"text": text} if len(text) <= 4 * _MOST_SHOWN else {"text": "", "many": 1}
-
-
-def refusal_of(error: JoulemeshError) -> dict[str, Any]:
-    """A refusal, with the field that it is about and what would mend it.
-
-    >>> from joulemesh.errors import Edit, InfeasibleError
-    >>> way = (Edit("budget.deadline_s", 2.0, "raise"),)
-    >>> found = refusal_of(InfeasibleError("the deadline is short", remedies=[way]))
-    >>> found["field"], found["text"], found["remedies"][0]["words"]
-    ('budget.deadline_s', 'the deadline is short; raise budget.deadline_s to at least 2',
-     'raise the deadline to 2 s')
-    """
-    text = str(error)
-    named = (found for found in _NAME.findall(text) if found in field_names())
-    return {
-        "text": text,
-        "notes": list(getattr(error, "__notes__", ())),
-        "field": next(named, None),
-        "device": getattr(error, "device", None),
-        "constraint": getattr(error, "constraint", None),
-        "remedies": [
-            {"words": in_words(edits), "edits": [asdict(edit) for edit in edits]}
-            for edits in error.remedies
-        ],
-    }
 
 
 def _figures(plan: Plan) -> dict[str, Any]:
@@ -228,3 +263,66 @@ def _who(devices: Iterable[int], names: tuple[str, ...], most: int = 6) -> str:
     every = list(devices)
     text = ", ".join(called(i, names) for i in every[:most])
     return f"{text} and {len(every) - most:,} more" if len(every) > most else text
+
+
+_COUNT: Callable[[float], str] = lambda value: f"{value:,.0f}"  # noqa: E731
+_FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "iterations": ("iterations", _COUNT),
+    "rounds": ("rounds", _COUNT),
+    "spent_j": ("energy spent", energy),
+    "held_j": ("energy held", energy),
+    "time_s": ("time in all", duration),
+    "longest_s": ("longest iteration", duration),
+    "exchange_s": ("exchange", duration),
+}
+
+
+def plan_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs between two documents.
+
+    Args:
+        before: the one that was kept (`document`).
+        now: the other.
+
+    Returns:
+        ``fields`` (those that differ, each with both values), ``figures`` (name, both as text, and
+        by how many per cent the second is larger) and ``bound`` (how many devices each limit binds,
+        before and now).
+
+    >>> from joulemesh.scenario import Scenario
+    >>> from joulemesh.studio.document import document
+    >>> one = Scenario.preset("adaptive")
+    >>> two = one.override({"budget.deadline_s": 0.05})
+    >>> found = plan_difference(document(one), document(two))
+    >>> found["fields"]
+    [{'field': 'budget.deadline_s', 'before': '0.04', 'now': '0.05'}]
+    >>> [row["name"] for row in found["figures"] if row["change"]][:2]
+    ['rounds', 'energy spent']
+    """
+    old, new = before["plan"], now["plan"]
+    fields = [
+        {"field": name, "before": _text(before["fields"][name]), "now": _text(field)}
+        for name, field in now["fields"].items()
+        if _text(before["fields"][name]) != _text(field)
+    ]
+    figures = []
+    if old is not None and new is not None:
+        figures = [
+            {"name": "scheme", "before": old["scheme"], "now": new["scheme"], "change": None},
+            *(_row(name, say, old[key], new[key]) for key, (name, say) in _FIGURES.items()),
+        ]
+    kinds = dict.fromkeys([*(old or {}).get("bound", ()), *(new or {}).get("bound", ())])
+    bound = {
+        kind: [(one or {}).get("bound", {}).get(kind, 0) for one in (old, new)] for kind in kinds
+    }
+    return {"fields": fields, "figures": figures, "bound": bound}
+
+
+def _text(field: Mapping[str, Any]) -> str:
+    many = field.get("many")
+    return f"{many:,} values" if many else str(field["text"])
+
+
+def _row(name: str, say: Callable[[float], str], old: float, new: float) -> dict[str, Any]:
+    change = 100 * (new - old) / old if old else 0.0
+    return {"name": name, "before": say(old), "now": say(new), "change": round(change, 2)}

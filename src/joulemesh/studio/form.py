@@ -10,7 +10,7 @@ from typing import Any
 from joulemesh.profiles import DEVICES, RADIOS, find
 from joulemesh.scenario import PRESETS, SECTIONS, Scenario
 from joulemesh.scenario.text import toml_value
-from joulemesh.scenario.typed import typed_value
+from joulemesh.scenario.varied import typed_value
 from joulemesh.units import example, unit_of
 
 # What most people change. The others are there too, behind "more fields".

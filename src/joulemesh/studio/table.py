@@ -27,7 +27,8 @@ from joulemesh.files import write_text
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.sections import NO_COLUMN, Budget, Devices
+from joulemesh.scenario.sections import COLUMNS as OF_TABLE
+from joulemesh.scenario.sections import Budget, Devices
 from joulemesh.tables import read_table, table_of
 from joulemesh.units import is_quantity, parse, unit_of
 from joulemesh.world.quantities import resolve
@@ -35,9 +36,7 @@ from joulemesh.world.topology import build_graph
 
 FloatArray = NDArray[np.float64]
 
-COLUMNS = tuple(
-    name for name in Devices.model_fields if name not in (*NO_COLUMN, "profile", "x_m", "y_m")
-)
+COLUMNS = tuple(name for name in OF_TABLE if name not in ("profile", "x_m", "y_m"))
 """Fields of the section ``devices`` that a column may give, places apart."""
 PLACED = (*COLUMNS, "x_m", "y_m", "energy_j")
 """All columns of figures."""

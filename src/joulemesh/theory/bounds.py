@@ -35,10 +35,10 @@ from joulemesh.errors import ScenarioError
 from joulemesh.theory.corrected import (
     corollary1_corrected,
     theorem1_corrected,
+    theorem1_inexact,
     theorem2_corrected,
     theorem2_discounted,
 )
-from joulemesh.theory.inexact import theorem1_inexact
 from joulemesh.theory.printed import (
     corollary1_printed,
     phi_printed,

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 __all__ = [
     "Constants",
+    "Moments",
     "columns",
     "contraction",
     "drift",
+    "moments_of",
     "noise_ball",
     "outside_domain",
     "p42",
@@ -19,6 +21,7 @@ __all__ = [
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -177,3 +180,31 @@ def contraction(constants: Constants, learning_rate: float) -> float:
     0.75
     """
     return max(0.0, 1 - constants.strong_convexity * learning_rate)
+
+
+FloatArray = NDArray[np.float64]
+
+
+class Moments(NamedTuple):
+    """Gradients of all devices at one point, each [N]."""
+
+    variance: FloatArray  # E‖g_i − ∇F_i‖² of a batch
+    second: FloatArray  # E‖g_i‖²
+    apart: FloatArray  # E‖g_i − mean_j ∇F_j‖²
+
+
+def moments_of(whole: FloatArray, squares: FloatArray, batch: int) -> Moments:
+    """Exact expectations over the draw of a batch, with replacement.
+
+    Args:
+        whole: [N, P]: ∇F_i.
+        squares: [N]: the mean over a device's samples of ‖gradient of one sample‖².
+        batch: its size.
+
+    >>> moments_of(np.array([[3.0], [1.0]]), np.array([10.0, 1.0]), 2).variance.tolist()
+    [0.5, 0.0]
+    """
+    own = (whole**2).sum(axis=1)
+    variance = np.maximum(squares - own, 0.0) / batch
+    apart = ((whole - whole.mean(axis=0)) ** 2).sum(axis=1)
+    return Moments(variance, variance + own, variance + apart)

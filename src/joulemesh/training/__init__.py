@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any
 from joulemesh.training.schedule import Schedule
 
 if TYPE_CHECKING:
-    from joulemesh.training.device import DeviceTrainer
+    from joulemesh.training.checkpoint import Checkpoints
     from joulemesh.training.driver import train
-    from joulemesh.training.jax.checkpoint import Checkpoints
+    from joulemesh.training.exchange import Exchange
+    from joulemesh.training.jax.device import DeviceTrainer
     from joulemesh.training.jax.engine import Engine, State
-    from joulemesh.training.jax.exchange import Exchange
     from joulemesh.training.jax.platform import configure
     from joulemesh.training.learner import DivergedError, Learner
     from joulemesh.training.options import Options
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 # JAX is loaded when one of these is first asked for: a Schedule needs NumPy only.
 _HOME = {
-    "Checkpoints": "jax.checkpoint",
-    "DeviceTrainer": "device",
+    "Checkpoints": "checkpoint",
+    "DeviceTrainer": "jax.device",
     "DivergedError": "learner",
     "Engine": "jax.engine",
-    "Exchange": "jax.exchange",
+    "Exchange": "exchange",
     "Learner": "learner",
     "Options": "options",
     "State": "jax.engine",

@@ -1,20 +1,41 @@
-"""Which samples rows train on: the simulator's draws, made on the host for many at once."""
+"""Which samples rows train on: the simulator's draws, made on the host; and the samples."""
 
 from __future__ import annotations
 
-__all__ = ["Batches"]
+__all__ = ["Batches", "Data", "scale_of"]
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from joulemesh.data import Partition
+from joulemesh.data import Dataset, Partition
 from joulemesh.training import draws
+from joulemesh.training.arrays import Array
 from joulemesh.training.options import Options
 
 IntArray = NDArray[np.int64]
+
+
+class Data(NamedTuple):
+    """Samples on the processor that trains; a model sees x · scale + shift."""
+
+    x: Array  # uint8 or float32 [n, ...]; int32, tokens, which are not scaled
+    y: Array  # int [n], float [n, k] or int [n, positions]
+    scale: Array  # broadcasts with a sample
+    shift: Array
+
+
+def scale_of(dataset: Dataset, dtype: DTypeLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The factor and the summand that normalise: (x - mean) / std in one multiply-add.
+
+    >>> x, y = np.ones((2, 1), np.float32), np.array([0, 1], np.int32)
+    >>> scale_of(Dataset("toy", x, y, x, y, 2, mean=1.0, std=0.5), np.float64)
+    (array(2.), array(-2.))
+    """
+    mean, std = np.asarray(dataset.mean, np.float64), np.asarray(dataset.std, np.float64)
+    return np.asarray(1 / std, dtype), np.asarray(-mean / std, dtype)
 
 
 class Batches:

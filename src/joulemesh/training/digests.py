@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["array_parts", "data_digest", "digest", "scaling_digest"]
+__all__ = ["array_parts", "data_digest", "digest", "partition_parts", "scaling_digest"]
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.data import Dataset
-from joulemesh.data.disk import OnDisk
+from joulemesh.data import Dataset, Partition
+from joulemesh.data.own import OnDisk
 
 
 def digest(parts: Iterable[bytes | memoryview]) -> str:
@@ -60,3 +60,12 @@ def _contents(x: Any) -> NDArray[Any]:
 def scaling_digest(data: Dataset) -> str:
     """A digest of how samples are scaled."""
     return digest(array_parts(data.mean, data.std))
+
+
+def partition_parts(partitions: Sequence[Partition]) -> list[bytes | memoryview]:
+    """Who holds which samples, seed after seed."""
+    return [
+        part
+        for partition in partitions
+        for part in array_parts(partition.order.astype(np.int32), partition.offsets)
+    ]

@@ -1,22 +1,71 @@
 """The one loop that drives a learner: run, compare, reproduce and the gap study all call it.
 
 What is done with a chunk once it is trained (checkpoints, metrics, progress, timing) is up to
-sinks. Divergence and interruption are handled here.
-"""
+sinks. Divergence and interruption are handled here."""
 
 from __future__ import annotations
 
-__all__ = ["DivergedError", "Sink", "TrainedChunk", "chunks", "interrupts", "train", "train_seeds"]
+__all__ = [
+    "DivergedError",
+    "Interrupt",
+    "Sink",
+    "TrainedChunk",
+    "chunks",
+    "interrupts",
+    "train",
+    "train_seeds",
+]
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from types import FrameType
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
-from joulemesh.training.interrupt import Interrupt
-from joulemesh.training.jax.distributed import hosts
+from joulemesh.training import hosts
 from joulemesh.training.learner import DivergedError, Learner, State
 from joulemesh.training.trace import Trace
+
+Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
+
+
+class Interrupt:
+    """While entered, the first SIGINT (or SIGTERM) only sets ``asked``.
+
+    Args:
+        settle_s: signals that follow the first within so many seconds are the same wish: a
+            process may be told by its terminal, by its parent and by its cluster.
+
+    >>> with Interrupt() as interrupt:
+    ...     interrupt.asked
+    False
+    """
+
+    def __init__(self, settle_s: float = 0.0) -> None:
+        self.asked = False
+        self.settle_s = settle_s
+        self._settled = 0.0
+        self._before: dict[int, Handler] = {}
+
+    def __enter__(self) -> Self:
+        # Only the main thread may set signals.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if not self.asked:
+            self.asked, self._settled = True, time.monotonic() + self.settle_s
+        elif time.monotonic() >= self._settled:
+            raise KeyboardInterrupt
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
 
 S = TypeVar("S", bound=State)
 

@@ -1,4 +1,4 @@
-"""What trains: the protocol on the other side of `Schedule`.
+"""What trains: the protocol on the other side of `Schedule`, and what all that satisfy it share.
 
 Whatever satisfies it can be run, compared, checkpointed and resumed: `train` drives it and nothing
 else does.
@@ -6,17 +6,27 @@ else does.
 
 from __future__ import annotations
 
-__all__ = ["Arrays", "DivergedError", "Learner", "Shapes", "State"]
+__all__ = [
+    "Arrays",
+    "DivergedError",
+    "Learner",
+    "Shapes",
+    "State",
+    "check_inputs",
+    "mean_of",
+    "sizes_of",
+]
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, SupportsInt, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import JoulemeshError
-from joulemesh.models.core import Params
-from joulemesh.training.schedule import Schedule
+from joulemesh.data import Partition
+from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.training.arrays import Tree, tree_map
+from joulemesh.training.schedule import Members, Schedule
 from joulemesh.training.tensors import Arrays, Shapes
 from joulemesh.training.trace import Trace
 
@@ -94,7 +104,7 @@ class Learner(Protocol[S]):
     def evaluate(self, state: S) -> Trace:
         """Evaluate a state as it is; it is not consumed."""
 
-    def mean_params(self, state: S) -> Params:
+    def mean_params(self, state: S) -> Tree:
         """The mean model of the active devices; with several seeds stacked [seeds, …]."""
 
     def saved_shapes(self) -> Shapes:
@@ -114,3 +124,80 @@ class Learner(Protocol[S]):
 
     def digest(self) -> str:
         """One digest of `identity`."""
+
+
+_TOGETHER = 64  # devices whose parameters are averaged at once
+
+
+def check_inputs(
+    partitions: Sequence[Partition], schedule: Schedule, seeds: Sequence[int], samples: int
+) -> None:
+    """Refuse parts that do not fit together.
+
+    >>> check_inputs([], Schedule(np.ones((1, 2), int)), [0], 5)
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: there are 0 partitions for 1 seeds: give one for each
+    """
+    members = isinstance(schedule, Members)
+    repeated = not members and len(set(seeds)) < len(seeds)
+    if not seeds or repeated or min(seeds) < 0 or max(seeds) >= 2**64:
+        raise ScenarioError(f"seeds are {list(seeds)}: give different numbers from 0 to 2**64 - 1")
+    if len(partitions) != len(seeds):
+        raise ScenarioError(
+            f"there are {len(partitions)} partitions for {len(seeds)} seeds: give one for each"
+        )
+    if isinstance(schedule, Members) and len(schedule.rates) != len(seeds):
+        raise ScenarioError(
+            f"there are {len(schedule.rates)} members for {len(seeds)} seeds: give one for each"
+        )
+    for partition in partitions:
+        if partition.devices != schedule.devices:
+            raise ScenarioError(
+                f"the partition has {partition.devices} devices but the schedule "
+                f"{schedule.devices}: make them equal"
+            )
+        if partition.sizes.min() < 1:
+            raise ScenarioError(
+                "{device} holds no samples: give each at least 1",
+                device=int(partition.sizes.argmin()),
+            )
+        if partition.order.max() >= samples:
+            raise ScenarioError(
+                f"the partition refers to sample {partition.order.max()} of {samples}: "
+                "partition this data set"
+            )
+
+
+def sizes_of(partitions: Sequence[Partition]) -> NDArray[np.int64]:
+    """D_i of every seed: [S, N]."""
+    return np.stack([partition.sizes for partition in partitions])
+
+
+def mean_of(params: Tree, weights: NDArray[Any]) -> Tree:
+    """The weighted mean of devices' parameters.
+
+    Args:
+        params: a pytree of NumPy arrays [seeds, devices, ...], or [seeds, 1, ...] where all
+            devices share theirs.
+        weights: [seeds, devices] of any positive scale; 0 for a device that has departed.
+
+    Returns:
+        The pytree of [seeds, ...], or without that axis for a single seed.
+
+    >>> mean_of({"w": np.array([[[0.0], [4.0]]])}, np.array([[1, 3]]))["w"].tolist()
+    [3.0]
+    """
+    share = weights / weights.sum(axis=1, keepdims=True)
+
+    def mean(leaf: NDArray[Any]) -> NDArray[Any]:
+        if leaf.shape[1] == 1:  # all share one
+            wide = leaf[:, 0]
+        else:
+            # Some devices at a time: a wider copy of all might not fit.
+            parts = range(0, leaf.shape[1], _TOGETHER)
+            cuts = [slice(first, first + _TOGETHER) for first in parts]
+            wide = sum(np.einsum("sn,sn...->s...", share[:, c], leaf[:, c]) for c in cuts)
+        return np.asarray(wide[0] if len(wide) == 1 else wide, leaf.dtype)
+
+    return tree_map(mean, params)

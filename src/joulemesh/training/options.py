@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["Options", "make_optimizer"]
+__all__ = ["Options"]
 
-import difflib
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
-import jax
-import jax.numpy as jnp
-import optax
-from jax.typing import ArrayLike
 from pydantic import BaseModel
 
 from joulemesh.errors import ScenarioError
@@ -27,7 +22,8 @@ class Options:
     Attributes:
         batch_size: samples in one SGD step.
         learning_rate: η.
-        optimizer: an optimiser of optax by name. Its state stays with each device across
+        optimizer: an optimiser of optax by name (`training.torch.optimizers` has some of them for
+            PyTorch). Its state stays with each device across
             iterations; exchanges touch parameters only.
         local_round: a round is one ``"step"`` on a batch drawn with replacement, or one
             ``"epoch"``, a pass over the device's samples in a fresh order.
@@ -40,7 +36,7 @@ class Options:
         eval_test_samples: test samples on which the mean model is evaluated, at least, whatever
             ``eval_share`` says.
         eval_share: work of evaluation as a share of training's, at most: the samples that curves
-            are evaluated on are reduced to meet it (see ``jax.evaluation.counts``). 0: never
+            are evaluated on are reduced to meet it (see ``evaluation``). 0: never
             reduced.
         chunk_iterations: iterations in one compiled call.
         deterministic: ask XLA for kernels that give the same bits in every run.
@@ -99,7 +95,6 @@ class Options:
                     f"training.{name} = {getattr(self, name)!r} is unknown: "
                     f"use {' or '.join(allowed)}"
                 )
-        make_optimizer(self.optimizer, self.learning_rate)
 
     @classmethod
     def from_scenario(cls, training: BaseModel, **changes: Any) -> Options:
@@ -111,38 +106,3 @@ class Options:
         """
         names = set(cls.__dataclass_fields__) & set(type(training).model_fields)
         return cls(**{**{name: getattr(training, name) for name in names}, **changes})
-
-
-def make_optimizer(name: str, learning_rate: ArrayLike) -> optax.GradientTransformation:
-    """Make an optimiser of optax by name.
-
-    Args:
-        name: for instance ``"sgd"`` or ``"adam"``.
-        learning_rate: a number, or a traced scalar.
-
-    Returns:
-        The gradient transformation.
-
-    Raises:
-        ScenarioError: there is none of that name, or it needs more than gradients.
-
-    >>> make_optimizer("sdg", 0.1)
-    Traceback (most recent call last):
-    ...
-    joulemesh.errors.ScenarioError: training.optimizer = 'sdg' is not in optax: did you mean 'sgd'?
-    """
-    maker = getattr(optax, name, None)
-    if not callable(maker):
-        near = difflib.get_close_matches(name, dir(optax), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "use 'sgd' or 'adam'"
-        raise ScenarioError(f"training.optimizer = {name!r} is not in optax: {hint}")
-    try:
-        optimizer = maker(learning_rate)
-        toy = jnp.zeros(2)
-        jax.eval_shape(lambda p: optimizer.update(p, optimizer.init(p), p), toy)
-    except Exception as error:  # an optimiser may refuse in any way
-        raise ScenarioError(
-            f"training.optimizer = {name!r} does not work from a learning rate and gradients "
-            "alone: use 'sgd' or 'adam'"
-        ) from error
-    return optimizer

@@ -22,11 +22,11 @@ from scipy import sparse
 
 from joulemesh.models.core import Params, loss
 from joulemesh.training import draws
+from joulemesh.training.batches import scale_of
 from joulemesh.training.jax.engine import Engine
-from joulemesh.training.jax.loss import scale_of
+from joulemesh.training.jax.local_sgd import make_optimizer
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.messages import RoundedExchanges
-from joulemesh.training.options import make_optimizer
 from joulemesh.training.schedule import Schedule
 
 Exchanged = Callable[[int, NDArray[Any]], NDArray[Any]]

@@ -18,10 +18,11 @@ from typing import Any
 
 from joulemesh._version import __version__
 from joulemesh.optional import TITLES
+from joulemesh.training import hosts
 
 PACKAGES = {
     "jax": ("jax", "jaxlib", "optax", "flax"),
-    "torch": ("torch", "jax", "jaxlib"),  # metrics are functions of JAX
+    "torch": ("torch",),
 }
 """What decides the numbers of a training, beside NumPy and SciPy, by the library of its model."""
 
@@ -59,8 +60,6 @@ def software(*libraries: str) -> dict[str, Any]:
     Args:
         libraries: of the models that are trained.
     """
-    import jax
-
     backends, kinds = list[str](), list[str]()
     for library in libraries:
         backend, found = torch_devices() if library == "torch" else _jax_devices()
@@ -74,7 +73,7 @@ def software(*libraries: str) -> dict[str, Any]:
         "platform": platform.platform(),
         "backend": ", ".join(dict.fromkeys(backends)),
         "accelerators": kinds if len(libraries) == 1 else list(dict.fromkeys(kinds)),
-        "processes": jax.process_count(),
+        "processes": hosts.count(),
     }
 
 

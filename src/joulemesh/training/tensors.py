@@ -178,6 +178,8 @@ def named_leaves(params: Any) -> Arrays:
     >>> list(named_leaves({"dense": {"b": np.zeros(2), "w": np.zeros((3, 2))}}))
     ['dense.b', 'dense.w']
     """
+    if "jax" not in sys.modules:  # parameters of PyTorch
+        return {name: np.ascontiguousarray(params[name]) for name in sorted(params)}
     import jax
 
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)

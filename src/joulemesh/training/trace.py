@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.metrics.curves import score_columns
-from joulemesh.metrics.metric import ACCURACY
+from joulemesh.metrics import ACCURACY
+from joulemesh.models.curves import score_columns
+from joulemesh.training.arrays import tree_flatten, tree_leaves, tree_map
 
 Floats = NDArray[np.floating]
 
@@ -104,7 +104,7 @@ class Trace:
         joined["own"] = {
             name: np.concatenate([trace.own[name] for trace in traces]) for name in traces[0].own
         }
-        sent = jax.tree.map(lambda *parts: np.concatenate(parts), *[trace.sent for trace in traces])
+        sent = tree_map(lambda *parts: np.concatenate(parts), *[trace.sent for trace in traces])
         return cls(**joined, sent=sent, score=traces[0].score)
 
     @classmethod
@@ -132,7 +132,7 @@ class Trace:
         """Everything by name, what was sent by position; `from_arrays` takes it back."""
         columns = {column: getattr(self, name) for name, column in self._named().items()}
         columns |= dict(self.own)
-        sent = {f"sent.{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(self.sent))}
+        sent = {f"sent.{k}": np.asarray(leaf) for k, leaf in enumerate(tree_leaves(self.sent))}
         return columns | sent
 
     @classmethod
@@ -155,7 +155,7 @@ class Trace:
         columns: dict[str, Any] = {name: arrays[name] for name in names}
         own = {name: arrays[name] for name in like.own}
         leaves = [arrays[f"sent.{k}"] for k in range(len(arrays) - len(names) - len(own))]
-        sent = jax.tree.unflatten(jax.tree.structure(like.sent), leaves)
+        sent = tree_flatten(like.sent)[1](leaves)
         return cls.of(columns, score=like.score, own=own, sent=sent)
 
     def part(self, evaluations: NDArray[Any], seeds: slice) -> Trace:

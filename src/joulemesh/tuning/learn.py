@@ -23,26 +23,26 @@ import numpy as np
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Contender
-from joulemesh.methods.adaptive import plan_ledger
 from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel
-from joulemesh.own_code import files_run
 from joulemesh.planning.plan import Plan
 from joulemesh.setup.from_plan import schedule_of
-from joulemesh.setup.learner import AnyLearner, learner_of
+from joulemesh.setup.learner import AnyLearner, learner_of, one_by_one
 from joulemesh.setup.prepare import partitions
-from joulemesh.studies.cache import Cache
-from joulemesh.studies.fingerprint import code_digest, contender_digest, data_digest, model_digest
-from joulemesh.studies.record import Record
-from joulemesh.studies.sinks import records_of
-from joulemesh.studies.unfinished import Unfinished
+from joulemesh.studies.contest import Unfinished, records_of
+from joulemesh.studies.identity import (
+    contender_digest,
+    data_digest,
+    key_of,
+    model_digest,
+    record_of,
+)
+from joulemesh.studies.record import Cache, Record
 from joulemesh.training.digests import array_parts, digest
-from joulemesh.training.driver import Sink, TrainedChunk, train
-from joulemesh.training.interrupt import Interrupt
-from joulemesh.training.jax.platform import this_machine
+from joulemesh.training.driver import Interrupt, Sink, TrainedChunk, train
 from joulemesh.training.learner import Learner
-from joulemesh.training.members import Members
 from joulemesh.training.options import Options
+from joulemesh.training.schedule import Members
 from joulemesh.training.trace import Trace
 
 _ROWS = 2048  # devices × seeds × candidates in one program, on an accelerator
@@ -91,7 +91,7 @@ class Job:
     def contender(self) -> Contender:
         """The plan with its price, as a comparison has it."""
         plan = self.plan
-        ledger, schedule = plan_ledger(plan), schedule_of(plan)
+        ledger, schedule = plan.ledger, schedule_of(plan)
         return Contender("tune", schedule, None, ledger, plan.supplied_j, plan=plan)
 
 
@@ -121,7 +121,7 @@ class Judge:
         self.store, self.evaluations, self._together = store, evaluations, together
         self.computed = 0
         self._shares: dict[bytes, tuple[Partition, ...]] = {}
-        self._learned = data_digest(dataset) + model_digest(model, dataset) + _own_code()
+        self._learned = data_digest(dataset) + model_digest(model, dataset)
 
     def runs(
         self,
@@ -141,7 +141,8 @@ class Judge:
         """
         found = [(batch, *self._found(batch)) for batch in self._batches(jobs)]
         # All of a program are trained, so that its bits are the same again.
-        engines = _Prepared([batch for batch, keys, kept in found if kept is None], self._engine)
+        new = [batch for batch, keys, kept in found if kept is None]
+        engines = _Prepared(new, self._engine, in_turn=one_by_one(self.model))
         each = len(self.seeds)
         with engines:
             for batch, keys, kept in found:
@@ -169,7 +170,7 @@ class Judge:
                 yield group[first : first + together]
 
     def _fitting(self, job: Job) -> int:
-        if this_machine().loop:
+        if one_by_one(self.model):
             return 1
         return max(1, _ROWS // (len(job.plan.energy_budget_j) * len(self.seeds)))
 
@@ -195,11 +196,12 @@ class Judge:
         done = contender_digest(job.contender)
         if done is None:
             return None
-        asked = job.plan.scenario
         held = self._held(job)[self.seeds.index(seed)]
-        said = (done, self.options(job), self.seeds, seed, asked.training.weights)
         parts = array_parts(held.order.astype(np.int32), held.offsets)
-        return digest([self._learned.encode(), repr(said).encode(), *parts])
+        terms = {"together": self.seeds, "options": repr(self.options(job))}
+        fields = {"training.weights": job.plan.scenario.training.weights}
+        digests = {"learned": self._learned, "method": done, "partition": digest(parts)}
+        return key_of(record_of(fields, [seed], self.model.library, digests, **terms))
 
     def _held(self, job: Job) -> tuple[Partition, ...]:
         """Who holds which samples at every seed; only the size of a round may change that."""
@@ -275,12 +277,17 @@ class _Prepared:
     Args:
         batches: what each engine trains.
         make: makes the engine of a batch.
+        in_turn: whether devices are trained one after another, on a CPU.
     """
 
     def __init__(
-        self, batches: Sequence[Sequence[Job]], make: Callable[[Sequence[Job]], AnyLearner]
+        self,
+        batches: Sequence[Sequence[Job]],
+        make: Callable[[Sequence[Job]], AnyLearner],
+        *,
+        in_turn: bool,
     ) -> None:
-        self._batches, self._make = iter(batches), make
+        self._batches, self._make, self._in_turn = iter(batches), make, in_turn
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="prepare")
         self._next: Future[AnyLearner] | None = None
 
@@ -292,7 +299,7 @@ class _Prepared:
 
     def __next__(self) -> AnyLearner:
         """The next batch's engine."""
-        if this_machine().loop:  # which trains on the cores that would compile
+        if self._in_turn:  # by the cores that would compile
             return self._make(next(self._batches))
         if self._next is None:
             self._begin()
@@ -317,8 +324,3 @@ def _checked(record: Record) -> Record:
     if good.all():
         return record
     return Record(diverged=max(1, int(record.iteration[np.argmin(good)])))
-
-
-def _own_code() -> str:
-    own = [Path(__file__).read_bytes(), *(path.read_bytes() for path in files_run())]
-    return digest([code_digest().encode(), *own])

@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.curves import score_place
-from joulemesh.metrics.metric import Metric, score_metric
+from joulemesh.metrics import Metric, score_metric
+from joulemesh.models.curves import score_place
 from joulemesh.results.statistics import reached_at
 from joulemesh.studies.record import Record
 from joulemesh.units import duration, energy

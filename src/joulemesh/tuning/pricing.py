@@ -156,8 +156,9 @@ class Pricing:
             part["plan.iterations"] = math.floor(share * made.plan.iterations + _ROUNDING)
             if part["plan.iterations"] < 1:
                 raise InfeasibleError(
-                    f"{share:.3g} of {made.plan.iterations} iterations is less than one",
-                    constraint="size",
+                    "{share} of {iterations:iteration} is less than one",
+                    code="size",
+                    figures={"share": share, "iterations": made.plan.iterations},
                 )
         total_s = getattr(made.budget, "total_s", None)
         if total_s is not None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 __all__ = ["Final", "Judged", "Rung", "Tuning", "front"]
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.metrics.curves import score_place
+from joulemesh.models.curves import score_place
+from joulemesh.results.runs import Runs, Table
 from joulemesh.results.statistics import Estimate, estimate, paired
 from joulemesh.scenario import Scenario
 from joulemesh.studies.record import Record
@@ -160,6 +159,27 @@ class Tuning:
         others = [("as given", self.given)] if given and self.given is not None else []
         return [("winner", self.winner), *others]
 
+    @cached_property
+    def runs(self) -> Runs:
+        """One row per plan that was run on fresh seeds, and seed."""
+        by = self.objective.by
+        rows = [
+            {
+                "plan": name,
+                "seed": seed,
+                "iterations": final.iterations,
+                by: _finite(reached),
+                f"device_{by}": _finite(owned),
+                "energy_j": final.energy_j,
+                "time_s": final.time_s,
+            }
+            for name, final in self.finals
+            for seed, reached, owned in zip(
+                self.fresh, final.accuracy, final.device_accuracy, strict=True
+            )
+        ]
+        return Runs(tuple(rows), keys=("plan", "seed"), score=by)
+
     def figure(self, final: Final) -> Estimate:
         """The objective's figure on fresh seeds: accuracy, joules or seconds."""
         return estimate(self.objective.figures(final.runs))
@@ -187,7 +207,7 @@ class Tuning:
         for dropped in self.offer.dropped:
             row = _row(dropped.candidate, fields, dropped.why)
             rows.append(row | {"reason": dropped.reason})
-        names = list(dict.fromkeys(name for row in rows for name in row))
+        names = Table.of(rows).header
         ordered = sorted(rows, key=lambda row: row["candidate"])
         return [{name: row.get(name) for name in names} for row in ordered]
 
@@ -201,11 +221,7 @@ class Tuning:
 
     def to_csv(self) -> str:
         """The table as CSV."""
-        rows, text = self.table(), io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: "" if v is None else v for k, v in row.items()} for row in rows)
-        return text.getvalue()
+        return Table(tuple(self.table())).to_csv()
 
     def summary(self) -> dict[str, Any]:
         """The figures of `joulemesh tune --json`."""
@@ -251,6 +267,10 @@ def _plain(found: Estimate | None) -> dict[str, float | None] | None:
         return None
     mean, half = (None if math.isnan(value) else value for value in (found.mean, found.half))
     return {"mean": mean, "ci95": half}
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def _row(candidate: Candidate, fields: Sequence[str], status: str) -> dict[str, Any]:

@@ -10,16 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.files.cache import user_cache
-from joulemesh.metrics.losses import reported
+from joulemesh.metrics import reported
+from joulemesh.models.curves import column_names
+from joulemesh.results.target import chance_note
 from joulemesh.scenario import Scenario
+from joulemesh.setup.learner import configured
 from joulemesh.setup.prepare import the_dataset, the_model
-from joulemesh.studies.cache import Cache
-from joulemesh.studies.record import Record
-from joulemesh.training.driver import interrupts
-from joulemesh.training.interrupt import Interrupt
-from joulemesh.training.jax.platform import configure
+from joulemesh.studies.record import Cache, Record
+from joulemesh.training.driver import Interrupt, interrupts
 from joulemesh.tuning.halving import Halving, Trial, Tuner
 from joulemesh.tuning.learn import Job, Judge, halves
 from joulemesh.tuning.objective import SCORE, Objective, Score, final_scores
@@ -82,7 +84,7 @@ def tune_scenario(
             raise ScenarioError(f"{name} = {counts[name]} is too few: use {least} or more")
     axes = _space(scenario, space)
     stage = on_stage or (lambda words: None)
-    configure()
+    configured(scenario, model)
     stage("loading data")
     dataset = the_dataset(scenario, data)
     learner = the_model(scenario, model, dataset)
@@ -258,15 +260,20 @@ class _Search:
         found: dict[int, Final] = {}
         for job, runs in self.reporter.runs(jobs, interrupt, chunk):
             which = winner if job.number == winner.number else own
-            found[job.number] = _final(which, job, runs, self.objective.by)
+            found[job.number] = self._final(which, job, runs)
             self._say("fresh seeds", len(found), len(jobs), 0.0)
         return found[winner.number], found.get(0)
 
-
-def _final(candidate: Candidate, job: Job, runs: Sequence[Record], by: str) -> Final:
-    plan = job.plan
-    energy_j, time_s = float(plan.spent_j.sum()), float(plan.latency_s.sum())
-    return Final(candidate, plan.iterations, energy_j, time_s, tuple(runs), by, plan.notes)
+    def _final(self, candidate: Candidate, job: Job, runs: Sequence[Record]) -> Final:
+        plan, by = job.plan, self.objective.by
+        place = column_names((), by).index("test_loss")
+        losses = np.array([run.final[place] for run in runs])
+        chance = chance_note(
+            self.reporter.dataset, plan.scenario.training, by, final_scores(runs, by), losses
+        )
+        notes = (chance, *plan.notes) if chance else plan.notes
+        energy_j, time_s = float(plan.spent_j.sum()), float(plan.latency_s.sum())
+        return Final(candidate, plan.iterations, energy_j, time_s, tuple(runs), by, notes)
 
 
 def _best_first(one: Judged) -> tuple[int, Score, float]:

@@ -1,18 +1,27 @@
-"""A page of its own: one HTML file that holds its style, its script and its data."""
+"""Files that pages are made of: styles, scripts and icons."""
 
 from __future__ import annotations
 
-__all__ = ["embed_json", "policy", "render_page"]
+__all__ = ["asset", "embed_json", "policy", "render_page"]
 
 import base64
 import hashlib
 import html
 import json
 from collections.abc import Sequence
+from importlib import resources
 from string import Template
 from typing import Any
 
-from joulemesh.views.asset import asset
+
+def asset(name: str) -> str:
+    """The text of a file of this package's folder ``assets``.
+
+    >>> asset("report.css").count("{") > 10
+    True
+    """
+    return resources.files("joulemesh.views").joinpath("assets", name).read_text("utf-8")
+
 
 _SCRIPTS = ("svg.js", "export.js", "page.js")
 

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
-from datetime import datetime
-from pathlib import PurePath
-from typing import TYPE_CHECKING
-
-from joulemesh.planning.account import Account
-from joulemesh.planning.plan import Plan
-from joulemesh.profiles import DEVICES
-from joulemesh.registries import MODELS
-from joulemesh.scenario import Scenario
-from joulemesh.units import duration, energy
-
-if TYPE_CHECKING:
-    from joulemesh.views.run.report import Summary
-
 __all__ = [
     "Subject",
-    "dataset_words",
+    "by_section",
     "device_words",
+    "figure_words",
     "learned",
     "model_words",
     "page_title",
     "percent",
     "reason",
     "sentence",
+    "value_words",
 ]
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from joulemesh.data.dataset import dataset_words
+from joulemesh.planning.account import Account
+from joulemesh.planning.figures import Figure
+from joulemesh.planning.plan import Plan
+from joulemesh.profiles import DEVICES
+from joulemesh.registries import MODELS
+from joulemesh.scenario import Scenario
+from joulemesh.units import duration, energy, si, unit_of
+
+if TYPE_CHECKING:
+    from joulemesh.views.run.report import Summary
+
 
 _MOST_PROFILES = 4
 
@@ -94,15 +99,6 @@ def model_words(name: str) -> str:
     if name == "custom":  # a pair of functions without a name
         return "a model of the user’s"
     return MODELS[name].phrase if name in MODELS else f"a {name}"
-
-
-def dataset_words(name: str) -> str:
-    """A data set; of a file, its name alone.
-
-    >>> dataset_words("digits"), dataset_words("/home/me/leaves.npz"), dataset_words("hf:o/n")
-    ('digits', 'leaves.npz', 'hf:o/n')
-    """
-    return name if name.startswith("hf:") else PurePath(name).name
 
 
 def device_words(scenario: Scenario) -> str:
@@ -192,3 +188,67 @@ def reason(plan: Plan) -> str:
     if first == "asked for":
         return f"Why {plan.scheme}: the scenario asks for it{f'; {rest}' if rest else ''}."
     return f"Why {plan.scheme}: {plan.reason}."
+
+
+def value_words(field: str, value: Any) -> str:
+    """A field's value as people say it.
+
+    Args:
+        field: its name, which ends in its unit.
+        value: as in a scenario.
+
+    >>> value_words("energy_j", (6.0, 30.0)), value_words("deadline_s", 0.04)
+    ('6 J to 30 J', '40 ms')
+    >>> value_words("cycles_per_sample", 3e5), value_words("capacitance", 1e-27)
+    ('300,000', '1e-27')
+    >>> value_words("hidden", (64, 32)), value_words("topology", "ring")
+    ('[64, 32]', 'ring')
+    """
+    if isinstance(value, dict):
+        value = value["values"]
+    elif isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, float) for v in value):
+        return f"{value_words(field, value[0])} to {value_words(field, value[1])}"
+    if isinstance(value, tuple):
+        return f"[{len(value)} values]" if len(value) > 4 else str(list(value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    unit = unit_of(field)
+    if unit == "J":
+        return energy(value)
+    if unit == "s":
+        return duration(value)
+    if unit in ("dBm/Hz", "dB"):
+        return f"{value:g} {unit}"
+    if unit is not None:
+        return si(value, unit)
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.3g}"
+
+
+def figure_words(field: str, figure: Figure) -> str:
+    """A figure's value, what it means, and how far from it a measured one may be.
+
+    >>> from joulemesh.scenario import Origin
+    >>> figure_words("step_s", Figure("devices.step_s", 0.02, Origin("given"), 0.031))
+    '20 ms (95 % interval within ±3.1 %)'
+    """
+    words = value_words(field, figure.value)
+    if figure.means:
+        return f"{words} ({figure.means})"
+    if figure.within is None:
+        return words
+    return f"{words} (95 % interval within ±{100 * figure.within:.2g} %)"
+
+
+def by_section(figures: Iterable[Figure]) -> str:
+    """Figures with their values, under the names of their sections.
+
+    >>> from joulemesh.scenario import Scenario
+    >>> from joulemesh.planning.figures import figures
+    >>> by_section(figures(Scenario())[:3])
+    '[budget] total_s 4 s, energy_j 6 J to 30 J; [devices] count 20'
+    """
+    groups: dict[str, list[str]] = {}
+    for figure in figures:
+        section, _, field = figure.name.partition(".")
+        groups.setdefault(section, []).append(f"{field} {figure_words(field, figure)}")
+    return "; ".join(f"[{section}] {', '.join(words)}" for section, words in groups.items())

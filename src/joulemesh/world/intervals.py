@@ -159,7 +159,8 @@ class Intervals:
             raise ScenarioError(
                 f"plan.safety = {safety:g} needs figures with an interval, and none has one: give "
                 "columns such as step_s_low and step_s_high in devices.table or network.links "
-                "(joulemesh calibrate writes them), or leave plan.safety out"
+                "(joulemesh calibrate writes them), or leave plan.safety out",
+                field="plan.safety",
             )
 
     def of_device(self, field: str, values: FloatArray) -> FloatArray | None:

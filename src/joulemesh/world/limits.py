@@ -37,7 +37,8 @@ def require_room(scenario: Scenario) -> None:
     if need > have:
         raise ScenarioError(
             f"devices.count = {count} with {links} links takes about {need / 1e9:.3g} GB to plan, "
-            f"and this machine has {have / 1e9:.3g} GB; lower devices.count, or take fewer links"
+            f"and this machine has {have / 1e9:.3g} GB; lower devices.count, or take fewer links",
+            field="devices.count",
         )
 
 
@@ -61,6 +62,8 @@ def require_usable(values: NDArray[np.float64], what: str, fields: str) -> None:
     if not fine.all():
         device = int(np.argmin(fine))
         raise ScenarioError(
-            f"device {device} has {what.format(f'{values[device]:.4g}')}, beyond {LEAST:g} to "
-            f"{MOST:g}; correct {fields}"
+            f"{{device}} has {what.format('{has}')}, beyond {{least}} to {{most}}; "
+            f"correct {fields}",
+            device=device,
+            figures={"has": values[device], "least": LEAST, "most": MOST},
         )

@@ -175,20 +175,23 @@ def build_packets(scenario: Scenario, loss: FloatArray | None = None) -> Packets
         if error != 0:
             raise ScenarioError(
                 f"network.packet_error = {error} beside the column loss of network.links; "
-                "leave out one of them"
+                "leave out one of them",
+                field="network.packet_error",
             )
         error = loss
     elif error == "snr":
         if network.links is not None:
             raise ScenarioError(
                 'network.packet_error = "snr" with network.links, whose rates are measured and '
-                "have no SNR; give links a column loss, or set a probability"
+                "have no SNR; give links a column loss, or set a probability",
+                field="network.packet_error",
             )
         if network.max_rate_bps is None:
             raise ScenarioError(
                 'network.packet_error = "snr" without network.max_rate_bps: links that send at '
                 "capacity have no margin, and about every second packet would be lost; set "
-                "network.max_rate_bps, or a probability"
+                "network.max_rate_bps, or a probability",
+                field="network.packet_error",
             )
         error = None
     elif error == 0:

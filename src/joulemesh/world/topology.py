@@ -148,7 +148,8 @@ def _listed(links: IntArray, site: Site) -> IntArray:
         i, j = links[int(np.argmax(links.max(axis=1)))]
         raise ScenarioError(
             f"network.topology: the link {i}-{j} must join two of the devices "
-            f"0..{site.devices - 1}; correct it, or set devices.count to {links.max() + 1}"
+            f"0..{site.devices - 1}; correct it, or set devices.count to {links.max() + 1}",
+            field="network.topology",
         )
     return links
 
@@ -208,7 +209,8 @@ def _without(links: IntArray, network: Network, devices: int) -> IntArray:
         i, j = gone[int(np.argmax(gone.max(axis=1)))]
         raise ScenarioError(
             f"network.without: the link {i}-{j} must join two of the devices 0..{devices - 1}; "
-            "correct it"
+            "correct it",
+            field="network.without",
         )
     return links[~np.isin(links @ [devices, 1], gone @ [devices, 1])]
 
@@ -240,9 +242,12 @@ def _require_connected(edges: IntArray, devices: int, name: str, *, gone: bool =
     if count > 1:
         outside = int(np.argmax(label != label[0]))
         raise ScenarioError(
-            f"network.topology: the graph of {name} falls into {count} parts "
-            f"(no path from device 0 to device {outside}); add a link between them"
-            + (", or take one out of network.without" if gone else "")
+            "network.topology: the graph of {graph} falls into {count:part} (no path from "
+            "{from_device} to {device}); add a link between them"
+            + (", or take one out of network.without" if gone else ""),
+            device=outside,
+            figures={"graph": name, "count": count, "from_device": 0},
+            field="network.topology",
         )
 
 
@@ -289,7 +294,9 @@ def _positions(scenario: Scenario, topology: Topology) -> FloatArray:
             axis=1,
         )
     if given != (None, None):
-        raise ScenarioError("devices.x_m and devices.y_m go together; give both or neither")
+        raise ScenarioError(
+            "devices.x_m and devices.y_m go together; give both or neither", field="devices.x_m"
+        )
     rng = stream(scenario.seed, "positions")
     if scenario.network.placement == "uniform" or topology.layout is None:
         return rng.uniform(0.0, side, (count, 2))

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.given import is_trace
+from joulemesh.scenario.sections import FILES
 from joulemesh.tables import number_column, read_table
-from joulemesh.units import energy
 from joulemesh.world.limits import MOST, require_usable
 from joulemesh.world.quantities import resolve
 from joulemesh.world.timed import Timed
@@ -123,7 +122,7 @@ def build_traces(scenario: Scenario, battery_j: FloatArray, positions_m: FloatAr
     """
     devices, reader = scenario.devices, _reader(scenario)
     steady_w, harvest = None, None
-    if is_trace(devices.harvest_w):
+    if FILES["devices.harvest_w"].path_in(devices.harvest_w):
         harvest = reader.harvest(str(devices.harvest_w))
     elif devices.harvest_w is not None:
         steady_w = resolve(scenario, "harvest_w", devices.harvest_w, minimum=-1.0)
@@ -152,7 +151,8 @@ def _leaves(scenario: Scenario) -> IntArray | None:
     for device, iteration in scenario.devices.leave:
         if device >= count:
             raise ScenarioError(
-                f"devices.leave: device {device} is not one of 0..{count - 1}; correct it"
+                f"devices.leave: device {device} is not one of 0..{count - 1}; correct it",
+                field="devices.leave",
             )
         until[device] = iteration - 1
     return until
@@ -174,9 +174,11 @@ def _capacity_j(scenario: Scenario, battery_j: FloatArray) -> FloatArray | None:
     if over.any():
         device = int(np.argmax(over))
         raise ScenarioError(
-            f"device {device} begins with {energy(battery_j[device], digits=6)} "
-            f"(budget.energy_j) in a battery that holds {energy(capacity_j[device], digits=6)} "
-            "(devices.capacity_j); lower the one or raise the other"
+            "{device} begins with {energy_j} (budget.energy_j) in a battery that holds "
+            "{capacity_j} (devices.capacity_j); lower the one or raise the other",
+            device=device,
+            figures={"energy_j": battery_j[device], "capacity_j": capacity_j[device]},
+            field="devices.capacity_j",
         )
     return capacity_j
 
@@ -293,7 +295,9 @@ def _require_agreement(path: str, time: FloatArray, device: IntArray, value: Flo
     if unlike.any():
         k = order[int(np.argmax(unlike))]
         raise ScenarioError(
-            f"{path} says two things of device {device[k]} at {time[k]:g}; keep one row"
+            "{path} says two things of {device} at {time}; keep one row",
+            device=int(device[k]),
+            figures={"path": path, "time": time[k]},
         )
 
 
@@ -343,7 +347,9 @@ def _intervals(
     if overlap.any():
         row = int(order[1:][int(np.argmax(overlap))])
         raise ScenarioError(
-            f"{path}, row {row + 2}: the interval of device {device[row]} from {start[row]:g} "
-            "begins before another of its intervals is over; join them"
+            "{path}, row {row}: the interval of {device} from {start} begins before another of its "
+            "intervals is over; join them",
+            device=int(device[row]),
+            figures={"path": path, "row": row + 2, "start": start[row]},
         )
     return seconds, start, stop

@@ -148,6 +148,7 @@ def _noise_w_per_hz(noise_dbm_per_hz: float) -> float:
     if abs(noise_dbm_per_hz) > 900:  # 10 to the power of 90
         raise ScenarioError(
             f"network.noise_dbm_per_hz = {noise_dbm_per_hz:g} is not a noise density: it must lie "
-            "within ±900, and thermal noise is -174"
+            "within ±900, and thermal noise is -174",
+            field="network.noise_dbm_per_hz",
         )
     return float(10 ** (noise_dbm_per_hz / 10) * 1e-3)

@@ -18,10 +18,10 @@ from joulemesh.data import Dataset, from_arrays, partition
 from joulemesh.errors import ScenarioError
 from joulemesh.machine import Machine
 from joulemesh.models import build
-from joulemesh.training.jax import exchange
-from joulemesh.training.jax.checkpoint import Checkpoints
+from joulemesh.training.checkpoint import Checkpoints
+from joulemesh.training.exchange import Exchange
+from joulemesh.training.jax import mixing
 from joulemesh.training.jax.engine import Engine
-from joulemesh.training.jax.exchange import Exchange
 from joulemesh.training.options import Options
 from joulemesh.training.reference import run_reference
 from joulemesh.training.schedule import Schedule
@@ -143,9 +143,9 @@ def test_patterns_of_exact_means_share_a_program() -> None:
     other = _patterned(np.array([True, True, False, False]))
     assert first.key == other.key
     assert first.programs is other.programs
-    assert first.key.exchange is exchange.sparse_or_mean
-    assert _patterned(np.zeros(4, bool)).key.exchange is exchange.sparse
-    assert _patterned(np.ones(4, bool)).key.exchange is exchange.mean
+    assert first.key.exchange is mixing.sparse_or_mean
+    assert _patterned(np.zeros(4, bool)).key.exchange is mixing.sparse
+    assert _patterned(np.ones(4, bool)).key.exchange is mixing.mean
 
 
 def _corrected() -> Exchange:

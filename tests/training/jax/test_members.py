@@ -13,7 +13,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.models import build
 from joulemesh.training import Engine, Options, Schedule
 from joulemesh.training.jax.platform import this_machine
-from joulemesh.training.members import Members
+from joulemesh.training.schedule import Members
 from tests.compiled import compiled_programs
 
 DIGITS = load("digits")

@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 
 from joulemesh.data import Dataset, load, partition
-from joulemesh.data.disk import OnDisk, read_disk
-from joulemesh.data.npz import read_npz
+from joulemesh.data.arrays import read_npz
+from joulemesh.data.own import OnDisk, read_disk
 from joulemesh.data.reading import Reading
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.curves import COUNTS, column_names
-from joulemesh.metrics.losses import reported
+from joulemesh.metrics import reported
 from joulemesh.models import build
+from joulemesh.models.curves import COUNTS, column_names
 from joulemesh.training import Engine, Options, Schedule
-from joulemesh.training.jax import pools
-from joulemesh.training.jax.evaluation import streamed
+from joulemesh.training.jax import evaluation, pools
 
 DEVICES = 4
 MIXING = (np.eye(4) + np.eye(4)[[1, 0, 3, 2]] / 2 + np.eye(4)[[3, 2, 1, 0]] / 2)[None] / 2
@@ -110,7 +109,7 @@ def test_a_small_pool_shortens_chunks_and_evaluates_in_pieces(
 ) -> None:
     memory, disk = both(tmp_path, "numbers")
     params, curves = learned(engine(memory, eval_share=0.0, eval_device_samples=7))
-    for module in (pools, streamed):
+    for module in (pools, evaluation):
         monkeypatch.setattr(module, "POOL_BYTES", 20 * 11)  # eleven samples of five float32
     streams = engine(disk, eval_share=0.08, eval_device_samples=7)
     streams.evaluator.counts = type(streams.evaluator.counts)(

@@ -1,7 +1,7 @@
 """The torch learner's contract: with the same draws, the numbers of a loop that exchanges messages.
 
 In float64 to 1e-10, for an MLP, a CNN and a small transformer, with every registered scheme, and
-every registered method except those whose exchange is their own, which are refused.
+every registered method that mixes as its schedule says.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 import joulemesh
 from joulemesh.aggregation.execute import execute
 from joulemesh.data import partition
-from joulemesh.errors import ScenarioError
 from joulemesh.methods import Setting
 from joulemesh.methods.fedavg import star, star_route
 from joulemesh.methods.registry import METHODS, build
@@ -87,19 +86,13 @@ def read(schedule: Schedule, t: int, before: NDArray[Any]) -> NDArray[Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", METHODS.names())
-def test_every_method_is_trained_or_refused_with_what_to_do(name: str, kind: Any) -> None:
-    if build(name, SMALL).exchange is not None:
-        with pytest.raises(ScenarioError, match=f"{name} has an exchange .* leave {name} out"):
-            joulemesh.compare(SMALL, ["adaptive", name], model=kind, on_progress=_trained)
-        return
+def test_every_method_gives_what_its_schedule_says(name: str, kind: Any) -> None:
     contender = build(name, SMALL, model=from_torch(kind))
+    if contender.exchange is not None:
+        pytest.skip("tests/methods/test_both_libraries.py compares its numbers with those of JAX")
     schedule = contender.schedule
     assert schedule.active.all()
     check(learner_of(kind, schedule), lambda t, before: read(schedule, t, before))
-
-
-def _trained(*progress: Any) -> None:
-    raise AssertionError("a method that cannot be trained is to be refused before any is trained")
 
 
 def test_a_server_averages_the_models_that_arrive() -> None:

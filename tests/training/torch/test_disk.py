@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from joulemesh.data import Dataset, from_arrays, partition
-from joulemesh.data.disk import read_disk
+from joulemesh.data.own import read_disk
 from joulemesh.data.reading import Reading
-from joulemesh.metrics.curves import COUNTS, column_names
-from joulemesh.metrics.losses import loss_named, reported
+from joulemesh.metrics import loss_named, reported
 from joulemesh.models import from_torch
+from joulemesh.models.curves import COUNTS, column_names
 from joulemesh.training import Options, Schedule
 from tests.training.jax.test_pools import DEVICES, LOSSES, NAMES, both, same
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from joulemesh.training.torch.graphs import Graphs
-from joulemesh.training.torch.programs import keep_on
+from joulemesh.training.torch.gradients import keep_on
+from joulemesh.training.torch.steps import Graphs
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
 

@@ -56,7 +56,7 @@ def test_small_steps_get_one_thread_and_the_number_returns(
 ) -> None:
     one = learner(Seen)
     assert one.multiply_adds > 0  # counted once, by another forward pass
-    monkeypatch.setattr(placed, "WORTH_THREADS", {"alone": worth})
+    monkeypatch.setattr(placed, "WORTH_THREADS", worth)
     Seen.threads = set()
     one.run()
     assert Seen.threads == {wanted}

@@ -23,8 +23,8 @@ from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
 from joulemesh.studies.compare import DEFAULT_METHODS
 from joulemesh.training.jax.engine import Engine
-from joulemesh.views.comparison.page import render_comparison
-from joulemesh.views.comparison.table import show_comparison
+from joulemesh.views.comparison import render_comparison
+from joulemesh.views.tables import show_comparison
 
 Seven = tuple[Comparison, list[Engine]]
 NASTY = '</script><b>&"$title'

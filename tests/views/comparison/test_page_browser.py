@@ -9,7 +9,7 @@ import pytest
 
 from joulemesh.results.comparison import Comparison
 from joulemesh.training.jax.engine import Engine
-from joulemesh.views.comparison.page import render_comparison
+from joulemesh.views.comparison import render_comparison
 from tests.browser import Browser
 
 pytestmark = pytest.mark.slow

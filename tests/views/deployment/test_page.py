@@ -19,8 +19,7 @@ from joulemesh.deploy.record.history import Event, History, history_of, read_his
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.planning.plan import Plan
 from joulemesh.views.deployment.charts import Curve, chart_data, event_words
-from joulemesh.views.deployment.fragments import tiles
-from joulemesh.views.deployment.page import DeploymentView, render_deployment
+from joulemesh.views.deployment.page import DeploymentView, render_deployment, tiles
 from joulemesh.views.words import Subject
 from tests.browser import Browser
 from tests.deploy.journals import Fleet, Outage

@@ -17,7 +17,7 @@ from joulemesh.results.comparison import Comparison
 from joulemesh.results.entry import Entry
 from joulemesh.results.result import Result
 from joulemesh.scenario import Scenario
-from joulemesh.views.notebook.sketches import curve_svg
+from joulemesh.views.notebook.html import curve_svg
 from tests.browser import Browser
 from tests.views.publication.studies import study
 

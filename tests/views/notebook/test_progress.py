@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import joulemesh
-from joulemesh.runs.progress import Progress
+from joulemesh.runs.request import Progress
 from joulemesh.studies.compare import Progress as Compared
 from joulemesh.views.notebook.progress import ProgressBar, bar_html, described, in_notebook
 

@@ -18,8 +18,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.views.palette import BINDING
 from joulemesh.views.plan import digest
 from joulemesh.views.plan.digest import link_energy_j
-from joulemesh.views.plan.energy import energy_bands
-from joulemesh.views.plan.figure import plan_figure
+from joulemesh.views.plan.figure import energy_bands, plan_figure
 from joulemesh.views.style import save_figure
 
 KINDS = ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]

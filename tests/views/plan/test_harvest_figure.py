@@ -13,8 +13,7 @@ from matplotlib.container import BarContainer
 import joulemesh
 from joulemesh.planning.plan import Plan
 from joulemesh.views.plan.digest import route_words
-from joulemesh.views.plan.energy import energy_bands
-from joulemesh.views.plan.figure import plan_figure
+from joulemesh.views.plan.figure import energy_bands, plan_figure
 
 
 @functools.cache

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.metrics.curves import column_names
-from joulemesh.metrics.losses import reported
+from joulemesh.metrics import reported
+from joulemesh.models.curves import column_names
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario

@@ -11,11 +11,11 @@ import pytest
 
 import joulemesh
 from joulemesh.runs.cite import references, used_by
-from joulemesh.views.comparison.figure import comparison_figure
+from joulemesh.views.figures import comparison_figure
 from joulemesh.views.plan.figure import plan_figure
 from joulemesh.views.publication.figure import save_figure
+from joulemesh.views.publication.latex import comparison_table
 from joulemesh.views.publication.printing import WIDTHS
-from joulemesh.views.publication.table import comparison_table
 from tests.views.publication.studies import study
 
 pytestmark = [

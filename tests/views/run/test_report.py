@@ -16,9 +16,9 @@ import joulemesh
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
-from joulemesh.views.plan import network
+from joulemesh.views.plan import digest
 from joulemesh.views.plan.digest import link_energy_j
-from joulemesh.views.run import charts, fragments
+from joulemesh.views.run import charts, report
 from joulemesh.views.run.report import ReportView, Summary, render_report, write_report
 
 KINDS = ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
@@ -163,7 +163,7 @@ def test_a_crowded_map_says_how_many_links_it_leaves_out(
 ) -> None:
     plan = plans["many"]
     links, used = len(plan.world.graph.edges), len(plan.edges)
-    monkeypatch.setattr(network, "_MOST_LINKS", 50)
+    monkeypatch.setattr(digest, "_MOST_LINKS", 50)
     data = charts.map_data(plan)
     assert data["drawn"] == [["links", 100, links]]
     assert (data["count"], data["used"], len(data["at"])) == (links, used, 700)
@@ -173,7 +173,7 @@ def test_very_many_devices_are_summarised_in_cells(
     plans: dict[str, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plans["many"]
-    monkeypatch.setattr(network, "MOST_DOTS", 500)
+    monkeypatch.setattr(digest, "MOST_DOTS", 500)
     data = charts.map_data(plan)
     assert "at" not in data
     cells, joints = data["cells"], data["joints"]
@@ -225,15 +225,15 @@ def test_labels_of_at_most_two_hundred_devices(plans: dict[str, Plan]) -> None:
 
 
 def test_events_are_told(plans: dict[str, Plan]) -> None:
-    text = Page(fragments.events(plans["leave"])).text
+    text = Page(report.events(plans["leave"])).text
     gone = (plans["leave"].binding == "left").sum()
     assert f"0 of 100 exchanges skipped, {gone} devices left." in text
     assert "depleted" in text
     outages = plans["fading"]
-    text = Page(fragments.events(outages)).text
+    text = Page(report.events(outages)).text
     assert f"{(~outages.exchanged).sum()} of 100 exchanges skipped" in text
     assert text.count("outage") == 1
-    assert "None" in fragments.events(plans["default"])
+    assert "None" in report.events(plans["default"])
 
 
 def test_the_sentence_without_and_with_a_run(plans: dict[str, Plan]) -> None:
@@ -254,13 +254,13 @@ def test_the_sentence_names_the_users_own_model_and_data(plans: dict[str, Plan])
 
 
 def test_the_device_table_has_the_ledger(plans: dict[str, Plan]) -> None:
-    rows = re.findall(r"<tr>(.*?)</tr>", fragments.devices(plans["default"]))
+    rows = re.findall(r"<tr>(.*?)</tr>", report.devices(plans["default"]))
     assert len(rows) == 21
     cells = re.findall(r"<td[^>]*>(.*?)</td>", rows[15])  # the heading is row 0
     assert cells[0] == "14"
     assert cells[5] == f"{plans['default'].rounds[:, 14].sum():,}"
     assert cells[6] == "deadline binds"
-    assert fragments.devices(plans["many"]).count("<tr>") == 201
+    assert report.devices(plans["many"]).count("<tr>") == 201
 
 
 def test_a_plan_that_was_not_run_has_no_learning_section(plans: dict[str, Plan]) -> None:

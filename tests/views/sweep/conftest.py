@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from joulemesh.results.sweep import Sweep
-from joulemesh.results.sweep_point import Point
+from joulemesh.results.sweep import Point, Sweep
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import Varied
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from joulemesh.results.sweep import Sweep
-from joulemesh.views.sweep.page import render_sweep
+from joulemesh.views.sweep import render_sweep
 from tests.browser import Browser
 
 pytestmark = pytest.mark.slow

@@ -17,13 +17,11 @@ from joulemesh.errors import ScenarioError
 from joulemesh.results.sweep import Sweep
 from joulemesh.scenario.scenario import field_names
 from joulemesh.scenario.varied import Varied, labelled
+from joulemesh.views.figures import literal, sweep_figure
 from joulemesh.views.publication.figure import save_figure
-from joulemesh.views.publication.latex import escape
-from joulemesh.views.publication.table import sweep_table
-from joulemesh.views.sweep.figure import literal, sweep_figure
-from joulemesh.views.sweep.marginal import panel_of
-from joulemesh.views.sweep.page import render_sweep
-from joulemesh.views.sweep.table import show_sweep
+from joulemesh.views.publication.latex import escape, sweep_table
+from joulemesh.views.sweep import render_sweep
+from joulemesh.views.tables import panel_of, show_sweep
 from tests.views.sweep.conftest import NASTY, run, summary
 
 T_95 = 12.706204736  # Student's t, 0.975, one degree of freedom

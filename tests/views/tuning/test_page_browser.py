@@ -8,7 +8,7 @@ import pytest
 
 import joulemesh
 from joulemesh.runs.tune import Tuned
-from joulemesh.views.tuning.page import render_tuning
+from joulemesh.views.tuning import render_tuning
 from tests.browser import Browser
 
 pytestmark = pytest.mark.slow

@@ -144,7 +144,8 @@ class PaperGossip(Metropolis):
         """Refused: this route is a price and not a schedule that devices could follow."""
         raise ScenarioError(
             'plan.aggregation = "gossip" with plan.physics = "paper" has a price but no messages '
-            'that devices could exchange; set plan.physics = "physical"'
+            'that devices could exchange; set plan.physics = "physical"',
+            field="plan.aggregation",
         )
 
 

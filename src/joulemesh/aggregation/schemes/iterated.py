@@ -130,9 +130,10 @@ def with_decided_rounds(scheme: S, conditions: Conditions, *, as_printed: bool =
         )
     if rounds > _MOST_ROUNDS:
         raise InfeasibleError(
-            f"gossip on this graph of {graph.devices} devices needs {rounds} {scheme.unit} per "
-            f"exchange (at most {_MOST_ROUNDS} are planned); use the tree or a ring, raise "
-            "plan.epsilon or set plan.gossip_rounds",
-            constraint="gossip",
+            f"gossip on this graph of {{count:device}} needs {{rounds}} {scheme.unit} per exchange "
+            "(at most {most} are planned); use the tree or a ring, raise plan.epsilon or set "
+            "plan.gossip_rounds",
+            code="gossip",
+            figures={"count": graph.devices, "rounds": int(rounds), "most": _MOST_ROUNDS},
         )
     return replace(scheme, rounds=int(rounds))

@@ -82,7 +82,7 @@ def fit_ring(graph: Subgraph, options: PlanOptions) -> Fit:
     >>> import numpy as np
     >>> path = Subgraph(3, np.array([[0, 1], [1, 2]]), None)
     >>> fit_ring(path, PlanOptions()).reason
-    'device 0 has 1 link, a ring needs 2'
+    '{device} has 1 link, a ring needs 2'
     """
     search = find_ring(graph.edges, graph.devices, hint=graph.ring, limit=options.ring_search_limit)
     if search.order is not None:
@@ -92,6 +92,7 @@ def fit_ring(graph: Subgraph, options: PlanOptions) -> Fit:
     return Fit(
         possible=False,
         reason=search.reason,
+        device=search.device,
         refusal=f"needs a ring through all devices: {search.reason}{doubt} (more links may make "
         f"one{more})",
         remedies=((Edit("plan.aggregation", "tree"),),),  # every connected graph has one

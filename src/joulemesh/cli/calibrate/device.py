@@ -89,7 +89,7 @@ def device(
     one wider than 10 % is said aloud. Nothing is written before everything is measured: Ctrl-C
     leaves nothing behind.
     """
-    from joulemesh.calibration.table import check_table, write_row
+    from joulemesh.calibration.calibration import check_table, write_row
 
     scenario = read_scenario(file, preset, changes, load)
     method = _method(quick, samples, block, rounds)
@@ -157,7 +157,7 @@ def _require_joules(meter: str, watts: float | None, quick: bool, append: Path) 
 
 def _number(scenario: Scenario, which: str) -> int:
     """The number of the device that is meant."""
-    from joulemesh.data.chosen import device_names
+    from joulemesh.data.load import device_names
 
     names = device_names(scenario)
     if which in names:

@@ -227,7 +227,7 @@ class _Ends:
         self.numbers = numbers
 
     def _names(self) -> tuple[str, ...]:
-        from joulemesh.data.chosen import device_names
+        from joulemesh.data.load import device_names
 
         return () if self.scenario is None else device_names(self.scenario)
 
@@ -300,7 +300,7 @@ def _finish(found: Sequence[LinkFigures], out: Path, use: str, json: bool) -> No
     if json:
         typer.echo(json_format.dumps(rows))
     else:
-        from joulemesh.views.deployment.links import show_links
+        from joulemesh.views.calibration import show_links
         from joulemesh.views.terminal import open_console
 
         show_links(found, use, open_console())

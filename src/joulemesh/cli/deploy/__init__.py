@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from joulemesh.cli.deploy import check, collect, emulate, init, local, report, revoke, sign, status
+from joulemesh.cli.deploy import (
+    check,
+    collect,
+    emulate,
+    init,
+    local,
+    report,
+    revoke,
+    roster,
+    sign,
+    status,
+)
 
 __all__ = ["COMMANDS", "HELP"]
 
@@ -23,6 +34,8 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "joulemesh deploy sign fleet farm-01 > answer.txt",
         "joulemesh deploy sign lab",
     ),
+    roster.add: ("joulemesh deploy add fleet farm-03",),
+    roster.retire: ("joulemesh deploy retire fleet farm-01",),
     revoke.revoke: ("joulemesh deploy revoke fleet farm-07",),
     check.check: ("joulemesh deploy check fleet", "joulemesh deploy check fleet --no-rate --json"),
     status.status: (

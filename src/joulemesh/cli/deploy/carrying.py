@@ -76,34 +76,6 @@ class Wanted:
         return cls(folder, fleet, made, code)
 
 
-def calibrated(scenario: Scenario, folder: Path, code: Sequence[Path], *, quiet: bool) -> Scenario:
-    """The scenario with what its processes take on this machine: measured now, or earlier."""
-    from joulemesh.deploy.local.calibrated import SCENARIO, calibrate_fleet
-    from joulemesh.scenario import Scenario
-    from joulemesh.units import duration
-    from joulemesh.views.deployment.live import FleetDisplay
-
-    place = folder.with_name(f"{folder.name}-calibration")
-    if (place / SCENARIO).is_file():
-        say(
-            f"takes the figures of {place / SCENARIO}; remove the folder to measure again", err=True
-        )
-        return Scenario.load(place / SCENARIO)
-    with FleetDisplay(quiet=quiet) as display:
-        found = calibrate_fleet(scenario, place, code=code, watch=display.show)
-    step = duration(found.measures.step_s)
-    half = duration(found.measures.step_half_s)
-    say(
-        f"a round takes {step} ± {half} while all {scenario.devices.count} processes train, and "
-        f"an iteration {duration(found.overhead_s)} besides rounds and messages; wrote "
-        f"{found.path}",
-        err=True,
-    )
-    for note in found.notes:
-        say(f"note: {note}", err=True)
-    return found.scenario
-
-
 def carry_out(
     wanted: Wanted, running: LocalFleet, *, report: bool, as_json: bool, more: Any = None
 ) -> None:
@@ -116,7 +88,7 @@ def carry_out(
         as_json: print the outcome as JSON.
         more: makes further figures of the outcome, by name, and prints them unless ``as_json``.
     """
-    from joulemesh.views.deployment.live import FleetDisplay
+    from joulemesh.views.deployment.tables import FleetDisplay
 
     begun = time.monotonic()
     with FleetDisplay(quiet=as_json) as display:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,6 +17,9 @@ from joulemesh.cli.common import (
     read_scenario,
 )
 from joulemesh.printable import say
+
+if TYPE_CHECKING:
+    from joulemesh.scenario import Scenario
 
 __all__ = ["init"]
 
@@ -71,6 +74,14 @@ def init(
             help="Share of each battery that plans made after a fault leave alone.",
         ),
     ] = 0.01,
+    spares: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Keep the places of the scenario's last N devices free, for `deploy add`; they "
+            "are planned as absent until then.",
+        ),
+    ] = 0,
     days: Annotated[
         int, typer.Option(min=1, max=3650, help="Days for which certificates are valid.")
     ] = 365,
@@ -92,7 +103,7 @@ def init(
     settings = Settings(
         patience_s=patience_s, on_failure=on_failure, quorum=quorum, reserve=reserve
     )
-    scenario = read_scenario(file, preset, changes, load)
+    scenario = _with_spares(read_scenario(file, preset, changes, load), spares)
     plan = _planned(scenario, method)
     known = None if hosts is None else _hosts(hosts, plan)
     fleet = make_fleet(
@@ -105,6 +116,9 @@ def init(
         days=days,
     )
     say(f"wrote {out}: fleet {fleet.id} of {len(fleet.names)} devices; {plan!r}")
+    if fleet.spares:
+        free = ", ".join(fleet.names[one] for one in fleet.spares)
+        say(f"places kept free for joulemesh deploy add: {free}")
     if plan.world.packets is not None:
         say(
             "network.packet_error: the plan has expected joules and seconds; transports send lost "
@@ -113,6 +127,22 @@ def init(
     for note in medium_notes(plan.scenario):
         say(f"note: {note}")
     _next(out, filled=known is not None, with_keys=with_keys)
+
+
+def _with_spares(scenario: Scenario, spares: int) -> Scenario:
+    """The scenario whose last devices leave before the first iteration."""
+    from joulemesh.errors import ScenarioError
+
+    count = scenario.devices.count
+    if spares and count - spares < 2:
+        raise ScenarioError(
+            f"--spares {spares} of {count} devices leaves fewer than two to start with; those that "
+            "come later belong to the scenario, too: give it more devices"
+        )
+    if spares and scenario.devices.leave:
+        raise ScenarioError("give --spares or devices.leave, not both")
+    leave = [[device, 1] for device in range(count - spares, count)]
+    return scenario.override({"devices.leave": leave}) if spares else scenario
 
 
 def _planned(scenario: Any, method: str | None) -> Any:

@@ -15,7 +15,6 @@ from joulemesh.cli.common import (
     SetOption,
     read_scenario,
 )
-from joulemesh.errors import ScenarioError
 
 __all__ = ["local"]
 
@@ -39,13 +38,6 @@ LearnerOption = Annotated[
 RestartsOption = Annotated[
     int, typer.Option(min=0, help="How often a device that crashed is started again.")
 ]
-CalibrateOption = Annotated[
-    bool,
-    typer.Option(
-        "--calibrate",
-        help="First measure what the processes take together on this machine, and plan with that.",
-    ),
-]
 ReportOption = Annotated[
     bool, typer.Option("--report/--no-report", help="Simulate the plan and write report.html.")
 ]
@@ -61,7 +53,6 @@ def local(
     patience: PatienceOption = "10 s",
     on_failure: FailureOption = "go-on",
     restarts: RestartsOption = 5,
-    calibrate: CalibrateOption = False,
     report: ReportOption = True,
     as_json: JsonOption = False,
 ) -> None:
@@ -69,21 +60,15 @@ def local(
 
     The processes talk to each other as devices in the field do: over gRPC, each with its own
     certificate. Ctrl-C stops them all; the same command goes on where they stopped. With
-    `--calibrate`, seconds of steps, messages and overhead are measured first, by two short runs of
-    all processes; the calibrated scenario is kept in OUT-calibration. With devices.availability,
-    processes are stopped and started as the table says.
+    devices.availability, processes are stopped and started as the table says.
     """
-    from joulemesh.cli.deploy.carrying import Wanted, calibrated, carry_out
+    from joulemesh.cli.deploy.carrying import Wanted, carry_out
     from joulemesh.deploy.local.churn import churn_of, steadfast
     from joulemesh.deploy.local.local import LocalFleet
 
     asked = read_scenario(file, preset, changes, load)
     scenario, trace = steadfast(asked), churn_of(asked)
     folder = out or Path(f"{preset or 'default' if file is None else file.stem}-local")
-    if calibrate:
-        if learner is not None:
-            raise ScenarioError("--calibrate measures the scenario's model; leave out --learner")
-        scenario = calibrated(scenario, folder, load or (), quiet=as_json)
     wanted = Wanted.of(scenario, folder, patience=patience, on_failure=on_failure, code=load or ())
     carry_out(
         wanted,

@@ -41,7 +41,7 @@ def sign(
     neighbour waits until that one connects. Without requests, the devices' folders in the fleet's
     folder are brought up to date with hosts.csv.
     """
-    from joulemesh.cli.blocks import pasted_text
+    from joulemesh.cli.common import pasted_text
     from joulemesh.deploy.fleet.enroll import answer_again, read_request
     from joulemesh.deploy.fleet.enroll import sign as answer
     from joulemesh.deploy.fleet.pack import refresh

@@ -62,7 +62,7 @@ async def _once(operator: Operator, collect: bool, json: bool) -> bool:
 
 async def _watch(operator: Operator, every_s: float, collect: bool) -> bool:
     """Show how the fleet stands until nobody answers any more."""
-    from joulemesh.views.deployment.live import FleetDisplay
+    from joulemesh.views.deployment.tables import FleetDisplay
 
     seen = False
     with FleetDisplay(every_s=every_s) as display:

@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = ["DevicePlan", "LonePlan", "Replanner", "first_view", "require_peers"]
 
 import hashlib
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,11 +21,10 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.rounded import RoundedPeer
 from joulemesh.aggregation.route import Route
-from joulemesh.data.naming import named_refusals
 from joulemesh.deploy.effects import Planned
 from joulemesh.deploy.plans import Price, ViewPlan
 from joulemesh.deploy.view import View
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.errors import InfeasibleError, ScenarioError, named_refusals
 from joulemesh.planning.continuation import Continuation, continue_plan
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
@@ -35,15 +35,15 @@ from joulemesh.scenario import Scenario
 from joulemesh.world import build_world
 
 
-def first_view(devices: int) -> View:
-    """View 0: all devices, with full batteries, from the first iteration on.
+def first_view(devices: int, spares: Collection[int] = ()) -> View:
+    """View 0: all devices but spare ones, with full batteries, from the first iteration on.
 
     Its joules are left out: they are those of the plan.
 
     >>> first_view(3) == View(number=0, start=1, members=(0, 1, 2))
     True
     """
-    return View(0, 1, tuple(range(devices)))
+    return View(0, 1, tuple(one for one in range(devices) if one not in spares))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ class DevicePlan:
         rest, timeline = self.rest, self.rest.timeline
         devices, mine = rest.ground.world.devices, timeline.active[:, self.device]
         each_j = timeline.rounds[:, self.device] * devices.round_energy_j[self.device]
-        each_j = each_j + np.where(mine, timeline.exchange_j[:, self.device], 0.0)
+        each_j = each_j + np.where(mine, timeline.exchange.exchange_j[:, self.device], 0.0)
         if devices.idle_w is not None:
             iterations = range(rest.start, rest.last + 1)
             each_j = each_j + [rest.rest_j(t)[self.device] for t in iterations]
@@ -207,10 +207,11 @@ class LonePlan:
         rounds = [made.rounds(t) for t in range(view.start, made.last + 1)]
         if not all(rounds):
             raise InfeasibleError(
-                f"device {made.device} is alone, and its battery does not pay for a round in each "
-                f"iteration from {view.start} to {made.last}; charge it",
+                "{device} is alone, and its battery does not pay for a round in each iteration "
+                "from {first} to {last}; charge it",
+                code="energy",
                 device=made.device,
-                constraint="energy",
+                figures={"first": view.start, "last": made.last},
             )
         digest = hashlib.sha256(repr((view.number, view.start, view.members, rounds)).encode())
         return replace(made, view=replace(view, digest=digest.hexdigest()))

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulemesh._version import __version__
-from joulemesh.data.naming import named
 from joulemesh.deploy.device.ceiling import Ceiling
 from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.deploy.device.journal import Journal
@@ -39,23 +38,25 @@ from joulemesh.deploy.device.runner import Runner
 from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.device.tools import Tools
 from joulemesh.deploy.device.training import Training, own_vector
-from joulemesh.deploy.effects import Commit, Durable, End
+from joulemesh.deploy.effects import Commit, Durable, End, Received
 from joulemesh.deploy.fleet.credential import FleetSigner
 from joulemesh.deploy.fleet.pack import ORDERS, DevicePack
 from joulemesh.deploy.local.supervisor import Exit
-from joulemesh.deploy.messages import Beat
-from joulemesh.deploy.node.ending import succeeded
+from joulemesh.deploy.messages import Beat, FleetRoster
+from joulemesh.deploy.node.ending import RETIRED, succeeded
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.node.served import Served
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.plans import Learner
-from joulemesh.deploy.transport import Refusal, Transport
+from joulemesh.deploy.signing import signed_text
+from joulemesh.deploy.transport import Reason, Refusal, Transport, TransportError
 from joulemesh.deploy.wire import wire_type
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder
 from joulemesh.files.lock import FolderLock
 from joulemesh.meters import MeterOptions
-from joulemesh.scenario.given import INPUTS, exists, path_in
+from joulemesh.scenario.given import INPUTS, exists
+from joulemesh.scenario.sections import FILES
 
 if TYPE_CHECKING:
     from joulemesh.deploy.operator.control import Control
@@ -148,7 +149,10 @@ class Device:
         )
         signer = FleetSigner(pack.identity, fleet.names, f"{fleet.id} {fleet.digest}")
         epoch = secrets.randbits(48)
-        node = Node(device, fleet.links, state, self.meter, fleet.settings, signer, epoch)
+        self._signer = signer
+        node = Node(
+            device, fleet.links, state, self.meter, fleet.settings, signer, epoch, fleet.spares
+        )
         self.runner = Runner(node, self.tools, tell, self.dtype)
         self.meter.when_unread = lambda reason: self.runner.write("meter", {"reason": reason})
         self.runner.iteration, self.runner.view = state.commit.iteration, state.views[-1].number
@@ -159,7 +163,7 @@ class Device:
     def _first(self, learner: Learner) -> Durable:
         """The state before the first start."""
         fleet = self.pack.fleet
-        view = self.planner.plan(first_view(len(fleet.names))).view
+        view = self.planner.plan(first_view(len(fleet.names), fleet.spares)).view
         if view.digest != fleet.digest:
             raise ScenarioError(
                 f"this device makes another plan of the scenario ({view.digest[:12]}) than the "
@@ -234,15 +238,30 @@ class Device:
         """What answers neighbours after the end, as a run of its own."""
         return Served(self.pack.device, self._durable, self.meter, secrets.randbits(48))
 
+    def enrol(self, roster: FleetRoster) -> int:
+        """Take a roster that the operator has brought; the number of the newest one here.
+
+        Raises:
+            TransportError: the fleet's authority has not signed it.
+        """
+        if not self._signer.authorised(signed_text(roster), roster.signature):
+            raise TransportError(Reason.NOT_PERMITTED, "this fleet's authority has not signed it")
+        self.runner.take(Received(self.pack.device, roster))
+        return max(roster.number, self._durable.roster.number)
+
     def may_come_late(self) -> tuple[int, ...]:
         """Neighbours that may still come for the parameters that this device ended with.
 
-        They are those outside the last view; all of them if the device is started after its end.
+        They are those that are not known to have finished; all of them if the device is started
+        after its end.
         """
         if not self.has_last:
             return ()
-        members = self._durable.views[-1].members if self.runner.saved else ()
-        return tuple(one for one in self.pack.neighbours if one not in members)
+        sign = self.runner.beat if self.runner.saved else None
+        roster, spares = self._durable.roster, self.pack.fleet.spares
+        absent = set(spares).difference(roster.added).union(roster.retired)
+        done = absent.union(() if sign is None else sign.finished)
+        return tuple(one for one in self.pack.neighbours if one not in done)
 
     @property
     def _iterations(self) -> int:
@@ -321,7 +340,7 @@ def require_data(pack: DevicePack, wanted: Wanted) -> None:
         ScenarioError: the scenario's data are a file, which is not here, and no other is given.
     """
     data = pack.fleet.scenario.training.dataset
-    path = path_in("dataset", data)
+    path = FILES["training.dataset"].path_in(data)
     if wanted.data is None and wanted.learner is None and path and not exists(Path(path)):
         inputs = pack.folder / INPUTS
         raise ScenarioError(
@@ -367,7 +386,8 @@ def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], No
             say(f"{pack.name} has ended: {device.state.ended}; it only serves what it has")
             _keep_model(device, say)
             asyncio.run(farewell(device, wanted.linger_s, say))
-            return Exit.DONE if succeeded(device.state.ended) else Exit.ENDED
+            done = succeeded(device.state.ended) or device.state.ended == RETIRED
+            return Exit.DONE if done else Exit.ENDED
         if wanted.metrics is not None:
             stack.callback(serve_metrics(wanted.metrics, device.standing, device.runner.tally))
         if wanted.page is not None:
@@ -479,18 +499,20 @@ async def _until_stopped(device: Device, say: Callable[[str], None]) -> int:
         waits.cancel()
         for number in _CODES:
             loop.remove_signal_handler(number)
-    reason = named(end.reason, device.pack.fleet.given_names)
     if device.runner.punctuality.late:
         say(f"{device.pack.name}: {device.runner.punctuality}")
     if end.complete:
         plan, iterations = device.runner.plan, device.pack.orders.iterations
         fewer = plan is not None and plan.last < iterations
         less = f", {device.runner.iteration} of {iterations}: what was left paid for no more"
-        say(f"{device.pack.name}: {reason}{less if fewer else ''}")
+        say(f"{device.pack.name}: {end.reason}{less if fewer else ''}")
         return Exit.DONE
     again = "; started again, it resumes" if end.resumable else ""
-    say(f"{device.pack.name} stopped after iteration {device.runner.iteration}: {reason}{again}")
+    at = device.runner.iteration
+    say(f"{device.pack.name} stopped after iteration {at}: {end.reason}{again}")
     if asked:
         return _CODES[asked[0][1]]
+    if end.reason == RETIRED:  # as it was told
+        return Exit.DONE
     # What is neither over for good nor may be tried again, the user has to correct.
     return Exit.ENDED if end.resumable or device.runner.ended else Exit.REFUSED

@@ -64,6 +64,7 @@ def grpc_transport(device: Device, *, ended: bool = False) -> Transport:
         return replace(device.standing(), phase="ended") if ended else device.standing()
 
     device.control = Control(made, pack, standing, device.folder, device.settle, device.model)
+    device.control.enrol = None if ended else device.enrol
     made.add_handler(device.control)
     made.add_handler(link_service(made, pack))
     return made
@@ -100,6 +101,10 @@ async def farewell(device: Device, linger_s: float | None, say: Callable[[str], 
     asked_s = (_LATE_S if late else 0.0) if linger_s is None else linger_s
     within_s = max(asked_s, _FAREWELL_S if followed else 0.0)
     if not within_s:
+        if linger_s is None:
+            say(
+                "joulemesh deploy collect and report get model and journal when it is started again"
+            )
         return
     transport, loop = grpc_transport(device, ended=True), asyncio.get_running_loop()
     assert device.control is not None

@@ -24,14 +24,14 @@ from joulemesh.deploy.fleet.task import Task
 from joulemesh.errors import ScenarioError
 from joulemesh.files.arrays import open_arrays
 from joulemesh.files.limits import DATA
-from joulemesh.metrics.losses import loss_named, reported
-from joulemesh.metrics.metric import Metric, score_metric
+from joulemesh.metrics import Metric, loss_named, reported, score_metric
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import partitions, the_dataset, the_model
-from joulemesh.training.device import DeviceTrainer, held_by
-from joulemesh.training.jax.loss import logits_of, scale_of
+from joulemesh.training.batches import scale_of
+from joulemesh.training.jax.device import DeviceTrainer, held_by
+from joulemesh.training.jax.local_sgd import logits_of
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.options import Options
 from joulemesh.training.software import trained_words

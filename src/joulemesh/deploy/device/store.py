@@ -13,14 +13,14 @@ __all__ = ["STATE", "Owner", "Store"]
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from joulemesh.deploy.device.records import framed, records_in
 from joulemesh.deploy.effects import Commit, Durable
-from joulemesh.deploy.messages import Account, Part
+from joulemesh.deploy.messages import Account, FleetRoster, Part
 from joulemesh.deploy.view import View
 from joulemesh.errors import ScenarioError
 from joulemesh.files import DISK, make_folder, write_bytes
@@ -30,7 +30,7 @@ from joulemesh.files.whole import sweep
 from joulemesh.training.tensors import Arrays
 
 STATE = "state.log"
-FORMAT = "joulemesh node 1"
+FORMAT = "joulemesh node 2"
 _LEAST_LOG = 4 * 2**20
 _MOST_STALE = 4  # times as many bytes as are still referred to
 
@@ -88,8 +88,12 @@ class _Record:
     sent: tuple[_Sent, ...]
     gift: _Kept | None
     ended: str
-    accounts: tuple[Account, ...] = ()
-    planned_s: float = 0.0
+    accounts: tuple[Account, ...]
+    planned_s: float
+    epoch: int
+    saves: int
+    folder: Literal["new", "whole", "lost"]
+    roster: FleetRoster
 
 
 class _Held(NamedTuple):
@@ -211,6 +215,10 @@ class Store:
             "gift": state.gift and kept(*state.gift, {}),
             "ended": state.ended,
             "accounts": [asdict(one) for one in state.accounts],
+            "epoch": state.epoch,
+            "saves": state.saves,
+            "folder": state.folder,
+            "roster": asdict(state.roster),
         }
 
     def _plain(self, view: View) -> dict[str, Any]:
@@ -240,7 +248,7 @@ class Store:
             raise
         except (OSError, ValueError, KeyError) as error:
             raise ScenarioError(
-                f"{self.path} is damaged ({_reason(error)}); restore it from a copy, or remove "
+                f"{self.path} is damaged ({_reason(error)}); remove "
                 f"{self.folder}: the device then asks to be taken in as a new one"
             ) from None
         self._number = max(arrays)
@@ -320,6 +328,10 @@ def _state(record: _Record, arrays: Mapping[int, NDArray[Any]]) -> Durable:
         gift=(gift.iteration, vector(gift)) if gift else None,
         ended=record.ended,
         accounts=record.accounts,
+        epoch=record.epoch,
+        saves=record.saves,
+        folder=record.folder,
+        roster=record.roster,
     )
 
 

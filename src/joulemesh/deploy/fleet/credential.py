@@ -8,7 +8,7 @@ travels with each signature, so that a receiver needs nothing but the authority'
 
 from __future__ import annotations
 
-__all__ = ["FleetSigner", "credential"]
+__all__ = ["FleetSigner", "authorise", "credential"]
 
 import base64
 import binascii
@@ -55,6 +55,17 @@ def credential(authority_key: bytes, certificate: bytes) -> bytes:
     return f"{_BEGIN}\n{text}\n{_END}\n".encode()
 
 
+def authorise(authority_key: bytes, about: str, text: bytes) -> str:
+    """The authority's signature of a text for all devices of a fleet.
+
+    Args:
+        authority_key: in PEM.
+        about: the fleet and its plan: a signature counts there and nowhere else.
+        text: what is signed.
+    """
+    return base64.b64encode(_sign(load_key(authority_key), _decree(about) + text)).decode()
+
+
 class FleetSigner:
     """Signs floods as one device of a fleet, and verifies those of the others (see `Signer`).
 
@@ -84,7 +95,7 @@ class FleetSigner:
         self._key, self._names = load_key(identity.key), tuple(names)
         self._authority: Any = load_certificate(identity.authority).public_key()
         self._revoked = revoked_serials(identity.revoked) if identity.revoked else set()
-        self._about = f"joulemesh flood {about}\0".encode()
+        self._about, self._decree = f"joulemesh flood {about}\0".encode(), _decree(about)
         self._key_of = lru_cache(maxsize=4096)(self._vouched_key)
 
     def sign(self, text: bytes) -> str:
@@ -94,14 +105,16 @@ class FleetSigner:
 
     def verify(self, device: int, text: bytes, signature: str) -> bool:
         """Did that device sign this text?"""
-        try:
-            content = base64.b64decode(signature, validate=True)
-        except (binascii.Error, ValueError):
-            return False
+        content = _decoded(signature)
         if len(content) != _CREDENTIAL + 2 * _HALF or not 0 <= device < len(self._names):
             return False
         public = self._key_of(self._names[device], content[:_CREDENTIAL])
         return public is not None and _is_of(public, self._about + text, content[_CREDENTIAL:])
+
+    def authorised(self, text: bytes, signature: str) -> bool:
+        """Did the fleet's authority sign this text for this fleet?"""
+        content = _decoded(signature)
+        return len(content) == 2 * _HALF and _is_of(self._authority, self._decree + text, content)
 
     def _vouched_key(self, name: str, shown: bytes) -> Any:
         """The public key in a credential; None if it is not that device's, or is revoked."""
@@ -111,6 +124,18 @@ class FleetSigner:
         if not _is_of(self._authority, _vouched(name, content), signature):
             return None
         return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), content[:_KEY])
+
+
+def _decree(about: str) -> bytes:
+    return f"joulemesh roster {about}\0".encode()
+
+
+def _decoded(signature: str) -> bytes:
+    """The bytes of a signature; none if it is not base64."""
+    try:
+        return base64.b64decode(signature, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
 
 
 def _vouched(name: str, content: bytes) -> bytes:

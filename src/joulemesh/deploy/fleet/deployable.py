@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from joulemesh.data.chosen import device_names
+from joulemesh.data.load import device_names
 from joulemesh.deploy.device.continuation import require_peers
 from joulemesh.deploy.fleet.fleet import numbered_names
 from joulemesh.deploy.fleet.identity import IdentityError, check_name
@@ -18,8 +18,8 @@ from joulemesh.planning.continuation import Continuation
 from joulemesh.planning.orders import digest_of
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.given import INPUTS, path_in
-from joulemesh.scenario.inputs import input_files, with_files
+from joulemesh.scenario.given import INPUTS, input_files, with_files
+from joulemesh.scenario.sections import FILES
 
 _SUFFIX = re.compile(r"[^A-Za-z0-9.]")
 _DATA = "training."  # samples stay where they are: every device has its own
@@ -34,8 +34,10 @@ def check_deployable(plan: Plan) -> None:
     >>> import joulemesh
     >>> check_deployable(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
     """
+    devices = plan.scenario.devices
+    leaving = any(first > 1 for _, first in devices.leave)  # the others are spare places
     for name in ("availability", "leave", "harvest_w", "capacity_j", "positions"):
-        if getattr(plan.scenario.devices, name) not in (None, ()):
+        if leaving if name == "leave" else getattr(devices, name) not in (None, ()):
             raise ScenarioError(
                 f"devices.{name} is for simulation: in the field devices themselves come, go, move "
                 "and recharge; leave it out (`joulemesh deploy local` follows availability)"
@@ -99,7 +101,7 @@ def sources(scenario: Scenario) -> dict[str, str]:
         for field, path in input_files(scenario).items()
         if field.startswith(_DATA)
     }
-    folder = path_in("dataset", scenario.training.dataset)
+    folder = FILES["training.dataset"].path_in(scenario.training.dataset)
     if folder is not None and "training.dataset" not in found and Path(folder).exists():
         found["training.dataset"] = str(Path(folder).absolute())  # a folder of shards
     if scenario.training.data_dir is not None:

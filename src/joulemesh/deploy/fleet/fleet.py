@@ -34,7 +34,8 @@ from joulemesh.files.limits import FLEET
 from joulemesh.files.manifest import sha256_of
 from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Origin, Scenario
-from joulemesh.scenario.given import INPUTS, absolute_paths, exists, path_in, renamed
+from joulemesh.scenario.given import INPUTS, absolute_paths, exists, renamed
+from joulemesh.scenario.sections import FILES
 
 if TYPE_CHECKING:
     from joulemesh.planning.ground import Ground
@@ -220,7 +221,7 @@ class Fleet(_Record):
         for field, path in _sources(self._folder).items():
             section, _, name = field.partition(".")
             old = values[section].get(name)
-            known = path_in(name, old)
+            known = FILES[field].path_in(old) if field in FILES else None
             values[section][name] = path if known is None else renamed(old, known, path)
         made = Scenario(**absolute_paths(values, self._folder))
         return made.with_origins({name: Origin.parse(text) for name, text in self.origins.items()})
@@ -238,6 +239,14 @@ class Fleet(_Record):
         from joulemesh.world import build_world
 
         return Ground(self.scenario, self.work, build_world(self.scenario, self.work.round_samples))
+
+    @property
+    def spares(self) -> tuple[int, ...]:
+        """Places that are planned as absent until a device is added: they leave before the start.
+
+        The scenario's ``devices.leave`` has them, so that plan and simulation are without them.
+        """
+        return tuple(device for device, first in self.scenario.devices.leave if first == 1)
 
     @property
     def given_names(self) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from joulemesh.data import load_for, spec_for
-from joulemesh.data.scaling import in_portions, moments
-from joulemesh.data.sources import SOURCES
+from joulemesh.data.dataset import in_portions, moments
+from joulemesh.data.published import SOURCES
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.losses import OWN
+from joulemesh.metrics import OWN
 from joulemesh.scenario import Scenario
 
 _MOST = 2**18  # features, classes: as many as a table may have columns

@@ -130,7 +130,7 @@ async def _ordered(
 ) -> dict[tuple[int, int], Timed]:
     """What one device finds on its links."""
     names = operator.fleet.names
-    host = operator.hosts[names[device]]
+    host = operator.places[names[device]]
     order = Order(rule, tuple(names[one] for one in near), wait_s)
     try:
         async with operator.channel(host) as channel:
@@ -153,7 +153,7 @@ async def tell_done(operator: Operator) -> None:
 
     async def tell(name: str) -> None:
         with suppress(TransportError):
-            async with operator.channel(operator.hosts[name]) as channel:
+            async with operator.channel(operator.places[name]) as channel:
                 await channel.unary_unary(DONE)(b"", timeout=5.0)
 
     await asyncio.gather(*(tell(name) for name in operator.fleet.names))

@@ -97,6 +97,11 @@ def open_fleet(
     Raises:
         ScenarioError: the folder holds something else.
     """
+    if plan.scenario.devices.leave:
+        raise ScenarioError(
+            "spare places (devices.leave) are for devices that come to a running fleet (joulemesh "
+            "deploy init, deploy add); leave them out here"
+        )
     if not (folder / FILE).exists():
         return make_fleet(folder, plan, with_keys=True, settings=settings, code=code), False
     fleet = Fleet.load(folder)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from joulemesh.deploy.effects import Durable, Effect, End, Note, Save, Send, SetTimer
-from joulemesh.deploy.messages import Account, Given, Message, Part
+from joulemesh.deploy.messages import Account, FleetRoster, Given, Message, Part
 from joulemesh.deploy.plans import Meter
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.signing import Signer
@@ -29,6 +29,7 @@ class NodeContext:
         settings: the fleet's.
         signer: signs as this device, and verifies the others.
         epoch: names this run of the device's process; drawn at random.
+        spares: devices that belong to the fleet only once its roster says so.
     """
 
     def __init__(
@@ -40,21 +41,40 @@ class NodeContext:
         settings: Settings,
         signer: Signer,
         epoch: int,
+        spares: tuple[int, ...] = (),
     ) -> None:
         self.device, self.links, self.meter, self.settings = device, links, meter, settings
         self.signer, self.epoch = signer, epoch
-        self.neighbours = tuple(sorted({a + b - device for a, b in links if device in (a, b)}))
+        self._spares = frozenset(spares)
         self.state = state  # as it will be once all that is asked for is saved
         self.on_disk = state  # what others may hear of
         self.now = 0.0
         self.ended = False
-        self.recalled: Account | None = None  # what neighbours have remembered of this device
+        self.sure = False  # are folder and what neighbours remember compared, as far as they are?
         self.accounts: Callable[[], tuple[Account, ...]] = lambda: state.accounts
         self._effects: list[Effect] = []
         self._token = 0
         self._sendings: dict[int, Callable[[bool], None]] = {}
         self._savings: list[tuple[int, Durable, Callable[[], None] | None]] = []
         self._unsaved_since: float | None = None
+        self.neighbours: tuple[int, ...] = ()
+        self.enrol()
+
+    def enrol(self) -> None:
+        """Take up the roster: a spare place that is not taken is nobody's neighbour."""
+        linked = {a + b - self.device for a, b in self.links if self.device in (a, b)}
+        absent = self._spares.difference(self.roster.added)
+        self.neighbours = tuple(sorted(linked - absent))
+
+    @property
+    def roster(self) -> FleetRoster:
+        """The newest roster that is on disk."""
+        return self.on_disk.roster
+
+    def may_join(self, device: int) -> bool:
+        """Does a device belong to the fleet?"""
+        taken = device not in self._spares or device in self.roster.added
+        return taken and device not in self.roster.retired
 
     @property
     def view(self) -> View:
@@ -63,14 +83,8 @@ class NodeContext:
 
     @property
     def lost(self) -> bool:
-        """Has this device committed iterations, in an earlier life, that it does not have?"""
-        known = self.recalled
-        return known is not None and known.iteration > self.on_disk.commit.iteration
-
-    def found(self) -> None:
-        """What this device had lost, another has given it."""
-        if self.recalled is not None:
-            self.recalled = replace(self.recalled, iteration=0)
+        """Has this device lost its folder, and was not taken in since?"""
+        return self.state.folder == "lost"
 
     @property
     def member(self) -> bool:
@@ -166,7 +180,7 @@ class NodeContext:
 
         Every state holds all that earlier ones held: once a later one is on disk, so are they.
         """
-        self.state = replace(state, accounts=self.accounts())
+        self.state = replace(state, accounts=self.accounts(), saves=self.state.saves + 1)
         self._save(then)
 
     def _save(self, then: Callable[[], None] | None = None) -> None:

@@ -107,7 +107,8 @@ class Council:
     def consider(self) -> None:
         """Propose another view if one is wanted and it is this device's turn."""
         context = self._context
-        if not context.member or not self.wanted or not self._hooks.votes():
+        # A ballot of a device that has lost its folder may be one that it has used before.
+        if not context.member or context.lost or not self.wanted or not self._hooks.votes():
             self._due = self.since = None
             return
         if self.since is None:
@@ -166,9 +167,10 @@ class Council:
             return
         if len(proposal.promises) < context.settings.needed(context.view):
             return
-        missing = (
-            set(context.view.members) - proposal.promises.keys() - self._triggers.suspected.keys()
-        )
+        if context.device not in proposal.promises:
+            return  # not on disk yet: started again, it might use the same ballot once more
+        expected = set(context.view.members) - self._triggers.joining().keys()
+        missing = expected - proposal.promises.keys() - self._triggers.suspected.keys()
         if missing and context.now - proposal.since < context.settings.patience_s:
             return
         accepted = [said.accepted for said in proposal.promises.values() if said.accepted]
@@ -188,7 +190,7 @@ class Council:
             self._context.view,
             proposal.promises,
             triggers.joining(),
-            triggers.leaving.keys(),
+            triggers.going(),
             self._context.links,
             triggers.hung,
         )
@@ -400,11 +402,14 @@ class Council:
     def _is_ahead(self, iteration: int) -> bool:
         """Can nobody have done an iteration, by how far this device is, which takes part?
 
-        Nobody gets further ahead than there are devices between: each waits for its neighbours.
+        Nobody gets further ahead than there are devices between: each waits for its neighbours,
+        unless the plan has no part for them.
         """
         context = self._context
         done = context.on_disk.commit.iteration
-        if not context.member or not self._hooks.holds() or self._plans.done(done + 1):
+        if not context.member or not self._hooks.holds():
+            return False
+        if self._plans.done(done + 1) or self._plans.aside(done + 1):
             return False
         return iteration > done + len(context.view.members)
 
@@ -417,17 +422,6 @@ class Council:
         ):
             said = Accepted(self._number, ballot, fingerprint(accepted[1]))
             self.accepted(self._floods.say(said), said)
-
-    def restore(self) -> None:
-        """Take up again what neighbours say that this device has promised and accepted before."""
-        context, known = self._context, self._context.recalled
-        if known is None or known.number != self._number or not context.member:
-            return
-        if known.promised is not None and known.promised > (context.state.promised or _NONE):
-            context.note("recalled", number=known.number, promised=list(known.promised))
-            accepted = known.accepted or context.state.accepted
-            context.save(replace(context.state, promised=known.promised, accepted=accepted))
-            self._hooks.froze()
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -497,8 +491,10 @@ class Council:
 
     def _install(self, new: tuple[View, ...]) -> None:
         context = self._context
-        kept = (*context.state.views, *new)[-_KEPT:]
-        context.save(replace(context.state, views=kept, promised=None, accepted=None))
+        state = replace(context.state, views=(*context.state.views, *new)[-_KEPT:])
+        if any((context.device, context.epoch) in view.lives for view in new):
+            state = replace(state, folder="whole")
+        context.save(replace(state, promised=None, accepted=None))
         for view in new:
             context.note(
                 "view",
@@ -526,7 +522,7 @@ class Hooks:
         froze: this device commits nothing until a view is decided.
         installed: a view is installed.
         holds: does this device hold the fleet's parameters, and stay?
-        votes: may it vote? Not before its neighbours have told it what it has promised before.
+        votes: may it vote? Not if it may have voted before and have forgotten that.
     """
 
     standing: Callable[[Promise], Promise]

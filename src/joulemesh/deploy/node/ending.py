@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["COMPLETE", "Ending", "succeeded"]
+__all__ = ["COMPLETE", "RETIRED", "Ending", "succeeded"]
 
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.requests import Requests
@@ -13,6 +13,7 @@ from joulemesh.deploy.node.work import Work
 from joulemesh.deploy.view import LATE, UNHELD
 
 COMPLETE = "all iterations are done"
+RETIRED = "the operator has retired it"
 _DEADLOCK = 4.0  # times as long as a minority waits
 _UNHELD = (
     "the devices that held the fleet's parameters have left, and the others lack them; the newest "

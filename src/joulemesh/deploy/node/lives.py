@@ -6,8 +6,8 @@ sent to the neighbour's address since its epoch was first seen. A second process
 folder elsewhere can send, but nothing is sent to it: it never echoes, and is named a double.
 
 Neighbours also remember what a device has said and signed of itself, its `Account`, and give it
-back to a device that is started: a device that has lost its folder neither spends its joules nor
-votes a second time.
+back to a device that is started: a device that has lost its folder does not spend its joules a
+second time, and knows that it may have voted.
 """
 
 from __future__ import annotations
@@ -17,21 +17,10 @@ __all__ = ["Lives"]
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from joulemesh.deploy.messages import (
-    Accept,
-    Accepted,
-    Account,
-    Ballot,
-    Beat,
-    Flood,
-    Promise,
-    Recall,
-)
+from joulemesh.deploy.messages import Account, Beat, Recall
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.signing import signed_text
-from joulemesh.deploy.view import View, fingerprint
 
-_OFFERS = 8
 _RECENT = 4  # beats: an echo of one of the last so many shows that they arrive
 _HEALED = 2.0  # patiences, doubled for each view that has cut a link
 _LONGEST = 6  # doublings
@@ -65,14 +54,16 @@ class Lives:
         self._both_ways: dict[int, float] = {}  # since when beats and their echoes have come
         self._seen: dict[tuple[int, int], _Seen] = {}
         self._had: dict[int, tuple[int, int]] = {}  # (epoch, count) of the last beat of each
+        self._former: dict[int, Account | None] = {}  # what each had said before its present epoch
         self._told: dict[int, int] = {}  # the epoch of each that has got its account
         self._telling: set[int] = set()
-        self._votes: dict[int, dict[type, Flood]] = {}
-        self._offers: dict[str, View] = {}
         self._accounts = {one.device: one for one in context.state.accounts}
+        self._found = context.state  # in the folder, at the start
         self._own: Account | None = None
         self.recalled: set[int] = set()
-        """Neighbours that have given back what they remember, in this life."""
+        """Neighbours that have given back what they remember, in this run."""
+        self.vouching: set[int] = set()
+        """Those of them that remember all their own votes."""
         self.doubles: list[int] = []
         """Neighbours that were found to run twice, to be named."""
 
@@ -99,6 +90,7 @@ class Lives:
                 self._suspect_double(sender, seen)
                 return False
             self._epoch[sender], self._count[sender] = epoch, 0
+            self._former[sender] = self._accounts.get(sender)
             self._seen = {key: one for key, one in self._seen.items() if key[0] != sender}
         if beat.count <= self._count[sender]:
             return False
@@ -140,15 +132,14 @@ class Lives:
 
     def _account(self) -> Account:
         context, disk, own = self._context, self._context.on_disk, self._own
-        known = context.recalled
-        iteration = max(disk.commit.iteration, known.iteration if known and context.lost else 0)
         made = Account(
             context.device,
             context.meter.spent_j(),
-            iteration,
-            disk.views[-1].number + 1,
-            disk.promised,
-            disk.accepted,
+            disk.commit.iteration,
+            disk.incarnation,
+            disk.epoch,
+            disk.saves,
+            context.sure and disk.folder == context.state.folder != "new",
         )
         if own is None or replace(own, signature="") != made:
             own = replace(made, signature=context.signer.sign(signed_text(made)))
@@ -156,19 +147,24 @@ class Lives:
         return own
 
     def _remember(self, device: int, account: Account | None) -> None:
+        """Keep what a neighbour says of itself, unless it may not know yet what it has lost."""
         known = self._accounts.get(device)
         if account is None or account.device != device:
             return
-        # What says less is older, or comes from a device that has lost its folder.
-        if known is None or _extent(account) >= _extent(known):
+        told = account.sure and known is not None and account.spent_j >= known.spent_j
+        if known is None or known.epoch == account.epoch or told:
             self._accounts[device] = account
 
     def accounts(self) -> tuple[Account, ...]:
-        """What neighbours have said of themselves, to be kept on disk with the next commit."""
+        """What neighbours have said of themselves, to be kept on disk."""
         return tuple(self._accounts[device] for device in sorted(self._accounts))
 
-    def recall_to(self, neighbour: int, epoch: int) -> None:
-        """Give a neighbour that was started what it has said of itself before."""
+    def recall_to(self, neighbour: int) -> None:
+        """Give a neighbour that was started what it has said of itself before.
+
+        It votes after that: that there was such a run of it is on disk by then.
+        """
+        epoch = self._epoch[neighbour]
         if self._told.get(neighbour) == epoch or neighbour in self._telling:
             return
         self._telling.add(neighbour)
@@ -178,81 +174,35 @@ class Lives:
             if came:
                 self._told[neighbour] = epoch
 
-        votes = self._votes.get(neighbour, {})
-        values = {one.body.value for one in votes.values() if isinstance(one.body, Accepted)}
-        views = tuple(self._offers[value] for value in values if value in self._offers)
-        recall = Recall(self._accounts.get(neighbour), tuple(votes.values()), views)
-        self._context.send(neighbour, recall, answered=answered)
+        def send() -> None:
+            whole = self._context.on_disk.folder == "whole"
+            recall = Recall(self._former.get(neighbour), whole)
+            self._context.send(neighbour, recall, answered=answered)
 
-    def voted(self, flood: Flood) -> None:
-        """Remember the last votes of a neighbour, and what was offered."""
-        body = flood.body
-        if isinstance(body, Accept):
-            self._offers[fingerprint(body.view)] = replace(body.view, proof=None)
-            for value in list(self._offers)[:-_OFFERS]:
-                del self._offers[value]
-        elif isinstance(body, Promise | Accepted) and flood.origin in self._context.neighbours:
-            votes = self._votes.setdefault(flood.origin, {})
-            last = votes.get(type(body))
-            if last is None or _when(last) <= _when(flood):
-                votes[type(body)] = flood
+        self._context.save(self._context.state, send)
 
     def recall(self, sender: int, said: Recall) -> bool:
-        """A neighbour remembers this device; True if it remembers more than this device has."""
-        context = self._context
+        """A neighbour remembers this device; True if it knows of more than the folder holds."""
+        context, account = self._context, said.account
         self.recalled.add(sender)
-        for one in (*((said.account,) if said.account else ()), *said.votes):
-            device = one.device if isinstance(one, Account) else one.origin
-            own = device == context.device
-            if not own or not context.signer.verify(device, signed_text(one), one.signature):
-                context.note("forged", sender=sender, origin=device)
-                return False
-        found = said.account or Account(context.device, 0.0, 0, 0)
-        views = {fingerprint(view): view for view in said.views}
-        for vote in said.votes:
-            found = _both(found, _account_of(vote, views))
-        before = context.recalled
-        context.recalled = found if before is None else _both(before, found)
-        if found.spent_j > context.meter.spent_j():
-            context.note("recalled", spent_j=found.spent_j, by=sender)
-            context.meter.recall(found.spent_j)
-        return context.lost and (before is None or found.iteration > before.iteration)
+        if said.whole:
+            self.vouching.add(sender)
+        if account is None:
+            return False
+        own, text = account.device == context.device, signed_text(account)
+        if not own or not context.signer.verify(context.device, text, account.signature):
+            context.note("forged", sender=sender, origin=account.device)
+            return False
+        if account.spent_j > context.meter.spent_j():
+            context.note("recalled", spent_j=account.spent_j, by=sender)
+            context.meter.recall(account.spent_j)
+        return self._is_missing(account)
 
-
-def _extent(account: Account) -> tuple[float, int, Ballot, int]:
-    promised = account.promised or (0, -1)
-    return account.spent_j, account.number, promised, account.iteration
-
-
-def _when(flood: Flood) -> tuple[int, Ballot]:
-    body = flood.body
-    return (body.number, body.ballot) if isinstance(body, Promise | Accepted) else (0, (0, -1))
-
-
-def _account_of(vote: Flood, views: dict[str, View]) -> Account:
-    """What a vote says of the device that gave it."""
-    body, none = vote.body, Account(vote.origin, 0.0, 0, 0)
-    if isinstance(body, Promise):
-        return replace(
-            none, number=body.number, promised=body.ballot, accepted=body.accepted,
-            iteration=0 if body.pending else body.iteration,
-        )  # fmt: skip
-    if isinstance(body, Accepted) and body.value in views:
-        accepted = (body.ballot, views[body.value])
-        return replace(none, number=body.number, promised=body.ballot, accepted=accepted)
-    return none
-
-
-def _both(one: Account, other: Account) -> Account:
-    """What follows from two accounts of one device."""
-    number = max(one.number, other.number)
-    last = [each for each in (one, other) if each.number == number]
-    accepted = [each.accepted for each in last if each.accepted is not None]
-    return Account(
-        one.device,
-        max(one.spent_j, other.spent_j),
-        max(one.iteration, other.iteration),
-        number,
-        max((each.promised for each in last if each.promised is not None), default=None),
-        max(accepted, key=lambda each: each[0], default=None),
-    )
+    def _is_missing(self, account: Account) -> bool:
+        """Is it of a state that the folder has never had?"""
+        found = self._found
+        if account.epoch == self._context.epoch:
+            return False
+        if account.epoch == found.epoch:
+            return account.saves > found.saves
+        return account.incarnation >= found.incarnation

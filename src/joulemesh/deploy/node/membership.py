@@ -23,12 +23,15 @@ def next_view(
 ) -> View | None:
     """The view that follows from a majority's promises, without its digest.
 
-    Its members are those who promised and do not leave, and those who ask to join, as far as they
-    are connected. Whoever votes while its training hangs is left out, unless half of the members do
-    so: then the plan is at fault, and all are given more time. It begins after the last iteration
-    that anybody of the majority has committed: an iteration that a majority has committed is among
-    these, whoever it was. Nobody goes back behind what it has committed: a newcomer that is ahead
-    has to wait.
+    Its members are those who promised and do not leave, and those who ask to join, be it because
+    they have lost their folder, as far as they are connected, and as somebody can pay for giving
+    them the parameters that they lack. Whoever votes while its training hangs is left out, unless
+    half of the members do so: then the plan is at fault, and all are given more time. It begins
+    after the last iteration that anybody of the majority has committed: an iteration that a
+    majority has committed is among these, whoever it was. If those that have committed it cannot
+    pay for giving it to the others, and are not enough for it to be a majority's, it is done again
+    without them. Nobody goes back behind what it has committed: a newcomer that is ahead has to
+    wait.
 
     Args:
         view: the present one.
@@ -52,10 +55,14 @@ def next_view(
     at = {device: said.iteration for device, said in promises.items() if not said.pending}
     if not at:
         return None
+    miserly = _miserly(view, promises, at)
+    at = {device: iteration for device, iteration in at.items() if device not in miserly}
     start = 1 + max(at.values())
     settled = {d for d in at if at[d] == start - 1 or not promises[d].behind}
     newcomers = {d: said.left_j for d, said in promises.items() if d not in settled}
+    newcomers = {d: left_j for d, left_j in newcomers.items() if d not in miserly}
     ahead = {d for d, said in promises.items() if said.pending and said.iteration >= start}
+    ahead |= miserly
     for device, join in joins.items():
         newcomers[device] = join.left_j
         if join.iteration >= start:
@@ -73,11 +80,19 @@ def next_view(
         for other in said.cut
     }
     live = [link for link in links if link not in cut]
-    parts = _parts(candidates, live)
-    parts = [part for part in parts if part & settled]
-    if not parts:
-        return None
-    members = max(parts, key=lambda part: (len(part), -min(part)))
+    poor = {device for device in settled if not promises[device].gives}
+    unpaid = [link for link in live if poor & {*link} and newcomers.keys() & {*link}]
+    giving = [link for link in live if link not in unpaid]
+    while True:
+        parts = [part for part in _parts(candidates, live) if part & settled]
+        if not parts:
+            return None
+        members = max(parts, key=lambda part: (len(part), -min(part)))
+        asking = newcomers.keys() & members
+        gifts = givers({one: left_j[one] for one in members}, asking, giving)
+        if len(gifts) == len(asking):
+            break
+        candidates -= asking - dict(gifts).keys()
     paces = tuple(pace[device] for device in sorted(members))
     return View(
         number=view.number + 1,
@@ -86,9 +101,27 @@ def next_view(
         cut=tuple(sorted(link for link in cut if link in links and members.issuperset(link))),
         left_j=tuple(left_j[device] for device in sorted(members)),
         elapsed_s=max(said.elapsed_s for said in promises.values()),
-        gifts=givers({one: left_j[one] for one in members}, newcomers.keys() & members, live),
+        gifts=gifts,
         pace=paces if max(paces) > 1.0 else (),
+        lives=tuple(sorted((one, join.epoch) for one, join in joins.items() if one in members)),
     )
+
+
+def _miserly(view: View, promises: Mapping[int, Promise], at: Mapping[int, int]) -> set[int]:
+    """Members that are ahead of all others and cannot pay for giving them what they have."""
+    left, found = dict(at), set[int]()
+    while len(left) > 1:
+        first = max(left.values())
+        holders = {device for device in left if left[device] == first}
+        silent = len(view.members) - len(promises)
+        others = len(promises) > len(found) + len(holders)
+        if not others or any(promises[one].gives for one in holders):
+            break
+        if len(found) + len(holders) + silent >= view.majority or holders == left.keys():
+            break
+        found |= holders
+        left = {device: iteration for device, iteration in left.items() if device not in holders}
+    return found
 
 
 def _left_j(said: Promise, start: int) -> float:

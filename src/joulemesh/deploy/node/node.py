@@ -39,6 +39,7 @@ from joulemesh.deploy.messages import (
     Beat,
     Double,
     Fetch,
+    FleetRoster,
     Flood,
     Given,
     Join,
@@ -54,7 +55,7 @@ from joulemesh.deploy.messages import (
 )
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.council import Council, Hooks
-from joulemesh.deploy.node.ending import COMPLETE, Ending
+from joulemesh.deploy.node.ending import COMPLETE, RETIRED, Ending
 from joulemesh.deploy.node.floods import Floods
 from joulemesh.deploy.node.lives import Lives
 from joulemesh.deploy.node.requests import Requests
@@ -64,7 +65,7 @@ from joulemesh.deploy.node.watch import Watch
 from joulemesh.deploy.node.work import Work
 from joulemesh.deploy.plans import Meter
 from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.signing import Signer
+from joulemesh.deploy.signing import Signer, signed_text
 from joulemesh.deploy.view import View
 
 _ROUNDING = 1e-9  # of the plan's clock: sums of the same seconds in another order are the same
@@ -83,6 +84,7 @@ class Node:
         settings: the fleet's.
         signer: signs as this device, and verifies the others.
         epoch: names this run of the device's process; drawn at random, so that no two are alike.
+        spares: devices that belong to the fleet only once its roster says so.
     """
 
     def __init__(
@@ -94,8 +96,11 @@ class Node:
         settings: Settings,
         signer: Signer,
         epoch: int,
+        spares: tuple[int, ...] = (),
     ) -> None:
-        self._context = context = NodeContext(device, links, state, meter, settings, signer, epoch)
+        self._context = context = NodeContext(
+            device, links, state, meter, settings, signer, epoch, spares
+        )
         self._watch, self._floods, self._lives = Watch(context), Floods(context), Lives(context)
         context.accounts = self._lives.accounts
         self._triggers = Triggers(context)
@@ -113,6 +118,7 @@ class Node:
         )
         self._ticks = 0
         self._doubles: set[int] = set()  # that were noted
+        self._forgers: set[int] = set()  # neighbours that brought a roster which nobody signed
         self._last_event = 0.0
         self._unpaid: set[int] = set()  # iterations for which another plan was asked
         self._broke = False  # though the plan says that it can pay, it cannot
@@ -173,7 +179,8 @@ class Node:
             context.emit(End(context.state.ended, context.state.ended == COMPLETE, resumable=False))
             context.ended = True
             return
-        state = replace(context.state, incarnation=context.state.incarnation + 1)
+        state, epoch = context.state, context.epoch
+        state = replace(state, incarnation=state.incarnation + 1, epoch=epoch)
         context.save(state, self._begun)
         context.timer("tick", context.settings.tick_s)
 
@@ -181,14 +188,18 @@ class Node:
         self._watch.begin()
         self._work.begin()
         self._signs.to_all()
+        self._retire()
         self._look_around()
 
     def _look_around(self) -> None:
         """Begin to work as soon as all neighbours are there, and have said what they remember."""
+        told = self._lives.recalled
+        self._context.sure |= bool(told) and (self._watch.known() <= told or self._waited())
         if self._work.ready or self._requests.leaving or not self._acquainted():
             return
         self._work.ready = True
-        self._say_lost()
+        if self._context.state.folder == "new":  # and nobody knows of an older one
+            self._context.save(replace(self._context.state, folder="whole"))
         self._work.advance()
 
     def _acquainted(self) -> bool:
@@ -199,28 +210,31 @@ class Node:
         """
         told = self._lives.recalled
         near = all(one in told or self._watch.silent(one) for one in self._watch.linked())
-        return near and (bool(told) or not self._context.neighbours) and self._watch.complete()
+        known = bool(told) or not self._context.neighbours
+        return known and (near or self._waited()) and self._watch.complete()
+
+    def _waited(self) -> bool:
+        """Have neighbours had their time? One that answers but does not recall must not stop it."""
+        return self._watch.listened(self._context.settings.starting_s)
 
     def _may_vote(self) -> bool:
-        """Does this device know what it has promised before?"""
-        return self._acquainted() if self._context.lost else bool(self._lives.recalled)
+        """Does this device know what it has promised and accepted before?
+
+        If it has lost its folder, it does not vote for the number that follows its view, nor for
+        any other until a view has taken it in as it is now. In a view of two every majority holds
+        the other one: what that one remembers of its own votes is enough.
+        """
+        context = self._context
+        if not context.lost:
+            return context.sure and context.on_disk.folder == "whole"
+        members = set(context.view.members) - {context.device}
+        return len(members) == 1 and members <= self._lives.vouching
 
     def _use_healed_links(self) -> None:
         """A link that a view has cut, and that carries messages again, is planned with again."""
         if self._context.member and self._work.ready and not self._work.finished:
             for neighbour in self._lives.healed():
                 self._requests.plan_anew(f"its link to device {neighbour} works again")
-
-    def _say_lost(self) -> None:
-        """A member that has lost what it had becomes a newcomer at once."""
-        context = self._context
-        if context.lost and context.member and context.recalled is not None:
-            newcomer = any(one == context.device for one, _ in context.view.gifts)
-            if not newcomer or context.on_disk.commit.view >= context.view.number:
-                had, has = context.recalled.iteration, context.on_disk.commit.iteration
-                self._requests.plan_anew(
-                    f"its folder holds iteration {has}, and it had committed {had}"
-                )
 
     def _thaw(self, seconds: float) -> None:
         """This device was stopped for a while: others may not have been."""
@@ -235,6 +249,8 @@ class Node:
 
     def _received(self, event: Received) -> None:
         sender, message = event.sender, event.message
+        if isinstance(message, FleetRoster):  # the authority has signed it, whoever brings it
+            self._enrol(sender, message)
         if sender not in self._context.neighbours:
             return
         if not isinstance(message, Beat):
@@ -260,6 +276,35 @@ class Node:
             case Recall():
                 self._recalled(sender, message)
 
+    def _enrol(self, sender: int, said: FleetRoster) -> None:
+        """Take a newer roster that the authority has signed, and pass it on."""
+        context = self._context
+        if said.number <= context.state.roster.number:
+            return
+        if context.signer.authorised(signed_text(said), said.signature):
+            context.save(replace(context.state, roster=said), lambda: self._enrolled(said))
+        elif sender not in self._forgers:
+            self._forgers.add(sender)
+            context.note("forged", sender=sender, roster=said.number)
+
+    def _enrolled(self, roster: FleetRoster) -> None:
+        context = self._context
+        context.note(
+            "roster",
+            number=roster.number,
+            added=list(roster.added),
+            retired=list(roster.retired),
+        )
+        context.enrol()
+        for neighbour in context.neighbours:
+            context.send(neighbour, roster)
+        self._retire()
+        self._council.consider()
+
+    def _retire(self) -> None:
+        if self._context.device in self._context.roster.retired:
+            self._leave(RETIRED)
+
     def _not_finite(self, sender: int, message: Part | Given) -> None:
         """Nothing is averaged with such numbers: the fleet does without whoever sends them."""
         reason = f"sent parameters of iteration {message.iteration} that are not finite"
@@ -270,11 +315,13 @@ class Node:
 
     def _heard(self, sender: int, beat: Beat) -> None:
         context = self._context
-        self._lives.recall_to(sender, beat.epoch)
+        if beat.roster < context.roster.number:
+            context.send(sender, context.roster)
         if not self._lives.current(sender, beat):
             if not self._lives.knows(sender, beat.epoch):
                 self._signs.to(sender)  # whoever it is, it shows by its answer
         else:
+            self._lives.recall_to(sender)
             self._watch.beat(sender, beat)
             if beat.view < context.view.number:
                 views = self._council.since_view(beat.view)
@@ -290,10 +337,12 @@ class Node:
 
     def _recalled(self, sender: int, said: Recall) -> None:
         """A neighbour has given back what it remembers of this device."""
-        lost = self._lives.recall(sender, said)
-        self._council.restore()
-        if lost and self._work.ready:
-            self._say_lost()
+        context = self._context
+        taken_in = any((context.device, context.epoch) in one.lives for one in context.state.views)
+        if self._lives.recall(sender, said) and not (context.lost or taken_in):
+            had, has = said.account, context.on_disk.commit.iteration
+            context.note("lost", had=had.iteration if had else 0, has=has, sender=sender)
+            context.save(replace(context.state, folder="lost"), self._requests.say_again)
         self._look_around()
 
     def _name_doubles(self) -> None:
@@ -310,7 +359,6 @@ class Node:
     def _flooded(self, flood: Flood) -> None:
         origin, body = flood.origin, flood.body
         self._watch.meet(origin)
-        self._lives.voted(flood)
         match body:
             case Prepare():
                 self._council.prepare(origin, body)
@@ -353,7 +401,6 @@ class Node:
         if self._lives.recalled:
             self._suspect_silent()
         if self._ticks % 4 == 0 and self._lives.recalled:
-            self._say_lost()
             self._use_healed_links()
             self._requests.say_again()
             self._ask_for_supplies()
@@ -414,6 +461,7 @@ class Node:
             cut=self._watch.cut(),
             pending=work.supplies.pending,
             behind=work.aside or self._behind,
+            gives=work.supplies.affordable,
             paid=(work.iteration, 0.0 if self._broke else work.learner.paid(work.iteration)),
             pace=work.learner.pace,
         )
@@ -430,7 +478,6 @@ class Node:
         self._signs.installed()
         self._requests.installed()
         self._work.installed()
-        self._council.restore()
         self._signs.soon()
 
     def _cannot_pay(self, reason: str) -> None:

@@ -84,7 +84,7 @@ class Requests:
         context = self._context
         if self.leaving:
             self._say_leaving()
-        elif not context.member:
+        elif not context.member or context.lost:
             self._ask()
         elif self.short:
             self._say_short()
@@ -98,7 +98,8 @@ class Requests:
             return
         self._asked = True
         left_j, iteration = context.meter.left_j(), state.commit.iteration
-        self._floods.say(Join(context.view.number, iteration, left_j, self._learner.pace))
+        pace, epoch = self._learner.pace, context.epoch
+        self._floods.say(Join(context.view.number, iteration, left_j, pace, epoch))
 
     def installed(self) -> None:
         """Another view: what was said is settled, unless it is said of this one too."""

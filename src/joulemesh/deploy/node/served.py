@@ -62,5 +62,6 @@ class Served:
             finished=(self._device,),
             count=self._counts[sender],
             echo=(beat.epoch, beat.count),
+            roster=self._state.roster.number,
         )
         return [*answers, sign]

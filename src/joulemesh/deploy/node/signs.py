@@ -44,6 +44,7 @@ class Signs:
             work.phase,
             work.averaging.waiting(),
             tuple(sorted(self._finished)),
+            roster=context.roster.number,
         )
         beat = self._lives.stamped(beat, neighbour)
         context.send(neighbour, beat, answered=lambda came: self._answered(neighbour, came))
@@ -96,6 +97,8 @@ class Signs:
             self._finished.add(context.device)
             self.soon()
         members = set(context.view.members)
+        if self._over:
+            return True
         if not members <= self._finished or context.state.promised is not None:
             self._all_since = None
             return watch.alone() and self.settled()

@@ -63,6 +63,8 @@ def fault_of(
         return "its newcomers have nobody to take their parameters from"
     if not all((min(gift), max(gift)) in linked for gift in view.gifts):
         return "its newcomers have no neighbours to take their parameters from"
+    if not set(newcomers).issuperset(one for one, _ in view.lives):
+        return "it names runs of devices that are no newcomers"
     return None
 
 

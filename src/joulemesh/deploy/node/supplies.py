@@ -20,18 +20,23 @@ class Supplies:
         context: the node's.
         watch: what is known of its neighbours.
         came: called with the parameters that were asked for.
+        poor: called with a reason when the battery does not pay for giving what is asked for.
     """
 
     def __init__(
-        self, context: NodeContext, watch: Watch, came: Callable[[Fetch, Vector], None]
+        self,
+        context: NodeContext,
+        watch: Watch,
+        came: Callable[[Fetch, Vector], None],
+        poor: Callable[[str], None],
     ) -> None:
-        self._context, self._watch, self._came = context, watch, came
+        self._context, self._watch, self._came, self._poor = context, watch, came, poor
         self._wanted: Fetch | None = None
         self._since = self._asked = 0.0
         self._turn = 0
         self._overdue: set[int] = set()  # views
         self._giving: set[int] = set()
-        self._refused: set[tuple[int, int]] = set()  # (view, neighbour), where joules did not pay
+        self._refused: set[tuple[int, int]] = set()  # (iteration, neighbour), for want of joules
         self.within_s = context.settings.patience_s
 
     @property
@@ -108,13 +113,17 @@ class Supplies:
                 within_s=self.within_s,
                 answered=lambda came: self._giving.discard(sender),
             )
-        elif (self._context.view.number, sender) not in self._refused:
-            self._refused = {(self._context.view.number, sender), *self._of_now(self._refused)}
+        elif (fetch.iteration, sender) not in self._refused:
+            self._refused.add((fetch.iteration, sender))
             self._context.note("cannot-give", device=sender, iteration=fetch.iteration)
+            if not self.affordable:
+                self._poor(f"its battery does not pay for giving iteration {fetch.iteration}")
 
-    def _of_now(self, said: set[tuple[int, int]]) -> set[tuple[int, int]]:
-        """What was said in the present view."""
-        return {one for one in said if one[0] == self._context.view.number}
+    @property
+    def affordable(self) -> bool:
+        """Does the battery pay for giving some neighbour the parameters that this device has?"""
+        context, size = self._context, int(self._context.on_disk.commit.vector.nbytes)
+        return any(context.affords(context.meter.send_j(to, size)) for to in context.neighbours)
 
     def _gift(self, newcomer: int, fetch: Fetch) -> Vector | None:
         state, view = self._context.on_disk, self._context.view

@@ -53,12 +53,15 @@ class Triggers:
         self._joins[origin] = (self._context.now, said)
 
     def joining(self) -> dict[int, Join]:
-        """Those that ask now, and would not have to go back behind what they have done."""
+        """Those that ask now, and would not have to go back behind what they have done.
+
+        A member that asks has lost its folder.
+        """
         context, view = self._context, self._context.view
         return {
             device: join
             for device, (heard, join) in self._joins.items()
-            if device not in view.members
+            if context.may_join(device)
             and device not in self._turned_away
             and join.view == view.number
             and join.iteration <= context.state.commit.iteration
@@ -80,6 +83,11 @@ class Triggers:
             return True
         return False
 
+    def going(self) -> set[int]:
+        """Members that leave, and those that the roster has retired."""
+        retired = set(self._context.roster.retired).intersection(self._context.view.members)
+        return self.leaving.keys() | retired
+
     def any(self) -> bool:
         """Is there any?"""
-        return bool(self.suspected or self.leaving or self._short or self.joining())
+        return bool(self.suspected or self.going() or self._short or self.joining())

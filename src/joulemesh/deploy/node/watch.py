@@ -34,6 +34,10 @@ class Watch:
         """A device has said something to everybody."""
         self._met[device] = self._context.now
 
+    def known(self) -> set[int]:
+        """The neighbours that have been heard since the start, and are not silent now."""
+        return {one for one in self._heard if not self.silent(one)}
+
     def met(self, within_s: float) -> set[int]:
         """The devices of which anything was heard lately."""
         return {one for one, at in self._met.items() if self._context.now - at < within_s}

@@ -44,7 +44,7 @@ class Work:
         self._context, self._watch, self._short, self._will_be = context, watch, short, will_be
         self.plans = Planbook(context)
         self.learner = LearnerWatch(context, self.plans)
-        self.supplies = Supplies(context, watch, self._supplied)
+        self.supplies = Supplies(context, watch, self._supplied, will_be)
         self.averaging = Averaging(context, self.plans, short)
         self.phase = "starting"
         self.ready = False
@@ -276,7 +276,6 @@ class Work:
             self._began = None
             given = replace(commit, iteration=fetch.iteration, vector=vector, view=fetch.view)
             spent_j, planned_s = context.meter.spent_j(), context.view.elapsed_s
-            context.found()
             self._save_commit(
                 replace(given, average=None, absent=(), spent_j=spent_j, planned_s=planned_s)
             )
@@ -314,7 +313,8 @@ class Work:
             beat.iteration == commit.iteration
             and commit.view < governing(views, beat.iteration).number
         )
-        if (beat.iteration > commit.iteration or done_again) and not self._saving:
+        lacks = beat.iteration > commit.iteration or done_again or self._context.lost
+        if lacks and not self._saving:
             self._ended_with = Fetch(beat.view, beat.iteration)
             self.phase = "fetching"
             self.supplies.want(self._ended_with)
@@ -326,6 +326,7 @@ class Work:
         commit = Commit(
             iteration=fetch.iteration,
             vector=vector,
+            memory=context.state.commit.memory,
             spent_j=context.meter.spent_j(),
             elapsed_s=context.state.commit.elapsed_s,
             average=(fetch.iteration, vector),

@@ -1,12 +1,13 @@
-"""What a running node tells the fleet's operator, and lets neighbours measure; it changes nothing.
+"""What a running node tells the fleet's operator, and lets neighbours measure.
 
-The calls share the node's port and its gate. ``Status``, ``Probe``, ``Journal``, ``Model`` and
-``Tail`` are for the holder of the operator's certificate, ``Echo`` also for the node's neighbours.
+The calls share the node's port and its gate. ``Roster`` brings one that the authority has signed;
+nothing else changes anything. All of them are for the holder of the operator's certificate, but
+``Echo`` also for the node's neighbours.
 """
 
 from __future__ import annotations
 
-__all__ = ["JOURNAL_CALL", "MODEL_CALL", "PROBE", "STATUS", "TAIL", "Control"]
+__all__ = ["JOURNAL_CALL", "MODEL_CALL", "PROBE", "ROSTER", "STATUS", "TAIL", "Control"]
 
 import asyncio
 import json
@@ -22,7 +23,9 @@ from joulemesh._version import __version__
 from joulemesh.deploy.device.journal import JOURNAL as IN_USE
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.model import CARD, CONFIG, FILE
+from joulemesh.deploy.fields import read_record
 from joulemesh.deploy.fleet.pack import DevicePack
+from joulemesh.deploy.messages import FleetRoster
 from joulemesh.deploy.operator.probing import ECHO, MOST_BYTES, Greeting, probe
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.transport import Reason, TransportError
@@ -40,6 +43,7 @@ PROBE = "/joulemesh.Control/Probe"
 JOURNAL_CALL = "/joulemesh.Control/Journal"
 MODEL_CALL = "/joulemesh.Control/Model"
 TAIL = "/joulemesh.Control/Tail"
+ROSTER = "/joulemesh.Control/Roster"
 _PIECE = 64 * 1024
 
 
@@ -68,6 +72,8 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._settle, self._model = settle, model
         self._until = pack.identity.bearer.not_after.timestamp()
         self._probing = asyncio.Lock()
+        self.enrol: Callable[[FleetRoster], int] | None = None
+        """Takes a roster, and gives the number of the newest; None if the device has ended."""
         self.collected = asyncio.Event()
         """Set when the operator has copied the journal."""
         self.collected_at = -math.inf
@@ -77,6 +83,7 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
         """What serves a call; None if it is another's."""
         served = {
             STATUS: grpc.unary_unary_rpc_method_handler(self._guarded(self._status)),
+            ROSTER: grpc.unary_unary_rpc_method_handler(self._guarded(self._roster)),
             PROBE: grpc.unary_unary_rpc_method_handler(self._guarded(self._probe)),
             JOURNAL_CALL: grpc.unary_stream_rpc_method_handler(self._journal),
             MODEL_CALL: grpc.unary_stream_rpc_method_handler(self._send_model),
@@ -107,6 +114,15 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
     async def _status(self, request: bytes) -> Any:
         return asdict(self._standing())
 
+    async def _roster(self, request: bytes) -> Any:
+        if self.enrol is None:
+            raise TransportError(Reason.CLOSED, f"{self._pack.name} has ended")
+        try:
+            roster = read_record(FleetRoster, parse_json(request))
+        except ValueError:
+            raise TransportError(Reason.MALFORMED, "it is no roster") from None
+        return self.enrol(roster)
+
     async def _probe(self, request: bytes) -> Any:
         """Probe the neighbours, one after another, so that they do not share the air."""
         wanted = _sizes(request)
@@ -116,7 +132,9 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
         async with self._probing:
             for one in pack.neighbours:
                 host = pack.hosts[one]
-                payload = wanted.get(host.name, 0)
+                if host.name not in wanted:
+                    continue  # a spare place
+                payload = wanted[host.name]
                 plan = pack.fleet.digest
                 found.append(
                     await probe(pack.identity, pack.name, host, plan, payload_bytes=payload)

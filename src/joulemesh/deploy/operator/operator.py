@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,11 +18,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.model import CARD, CONFIG, FILE
+from joulemesh.deploy.fields import record_of
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.identity import Identity
 from joulemesh.deploy.fleet.pack import OPERATOR, fleet_hosts
-from joulemesh.deploy.operator.control import JOURNAL_CALL, MODEL_CALL, PROBE, STATUS, TAIL
+from joulemesh.deploy.fleet.roster import read_roster
+from joulemesh.deploy.messages import FleetRoster
+from joulemesh.deploy.operator.control import JOURNAL_CALL, MODEL_CALL, PROBE, ROSTER, STATUS, TAIL
 from joulemesh.deploy.operator.probing import call_error, probe
 from joulemesh.deploy.operator.standing import Probe, Standing
 from joulemesh.deploy.record.tail import JournalTail
@@ -54,13 +58,15 @@ class Operator:
         folder: of the fleet.
         fleet: what it holds.
         identity: the operator's.
-        hosts: where devices are reached, by name.
+        places: where devices are reached, by name; spare places included.
+        roster: the newest.
     """
 
     folder: Path
     fleet: Fleet
     identity: Identity
-    hosts: dict[str, Host]
+    places: dict[str, Host]
+    roster: FleetRoster
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -70,7 +76,35 @@ class Operator:
             JoulemeshError: a file is missing or damaged.
         """
         fleet = Fleet.load(folder)
-        return cls(folder, fleet, Identity.load(folder / OPERATOR), fleet_hosts(folder, fleet))
+        hosts, roster = fleet_hosts(folder, fleet), read_roster(folder)
+        return cls(folder, fleet, Identity.load(folder / OPERATOR), hosts, roster)
+
+    @cached_property
+    def hosts(self) -> dict[str, Host]:
+        """Where the fleet's devices are reached, by name, without places that nobody has taken."""
+        spare = set(self.fleet.spares).difference(self.roster.added)
+        return {
+            name: self.places[name] for i, name in enumerate(self.fleet.names) if i not in spare
+        }
+
+    async def enrol(self, roster: FleetRoster) -> tuple[str, int]:
+        """Hand a roster to the first device that takes it; the others get it from that one.
+
+        Returns:
+            The device, and the number of the newest roster there.
+
+        Raises:
+            TransportError: no device takes it.
+        """
+        text, failed = json.dumps(record_of(roster)).encode(), list[str]()
+        for host in self.hosts.values():
+            try:
+                async with self.channel(host) as channel:
+                    answer = await channel.unary_unary(ROSTER)(text, timeout=_CALL_S)
+                    return host.name, int(parse_json(answer))
+            except TransportError as error:
+                failed.append(f"{host.name}: {_with_remedy(error)}")
+        raise TransportError(Reason.UNREACHABLE, "; ".join(failed))
 
     async def standings(self) -> list[Standing]:
         """How all devices stand, in their order; those that do not answer say why."""
@@ -80,11 +114,11 @@ class Operator:
             async with room:
                 return await self.standing(device)
 
-        return list(await asyncio.gather(*map(one, range(len(self.hosts)))))
+        return list(await asyncio.gather(*map(one, map(self.fleet.number, self.hosts))))
 
     async def standing(self, device: int) -> Standing:
         """How one device stands; if it does not answer, it says why."""
-        host = list(self.hosts.values())[device]
+        host = self.places[self.fleet.names[device]]
         silent = Standing(device, host.name)
         try:
             async with self.channel(host) as channel:
@@ -132,6 +166,7 @@ class Operator:
     ) -> list[Probe]:
         names = self.fleet.names
         near = [names[one] for one in self.fleet.neighbours(self.fleet.number(host.name))]
+        near = [name for name in near if name in self.hosts]
         planned = {name: planned_bps(host.name, name) for name in near}
         sizes = {name: _size(bps) if rate else 0 for name, bps in planned.items()}
         try:
@@ -202,7 +237,7 @@ class Operator:
         """
         asked = json.dumps({"bytes": tail.size, "crc32": tail.crc32}).encode()
         try:
-            async with self.channel(self.hosts[tail.name]) as channel:
+            async with self.channel(self.places[tail.name]) as channel:
                 call = channel.unary_stream(TAIL)(asked, timeout=_CALL_S)
                 head = None
                 async for piece in call:
@@ -272,7 +307,10 @@ def _size(planned_bps: float | None) -> int:
 
 def _with_remedy(error: TransportError) -> str:
     down = error.reason is Reason.UNREACHABLE
-    return f"{error.detail}; is `joulemesh node run` running there?" if down else str(error)
+    if not down:
+        return str(error)
+    again = "after its end it answers when it is started again"
+    return f"{error.detail}; is `joulemesh node run` running there? {again}"
 
 
 def _down(one: Probe) -> str:

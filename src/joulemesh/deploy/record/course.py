@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Course", "Done", "Place", "course_of", "course_of_histories"]
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -94,14 +94,17 @@ def course_of(views: Sequence[View], done: Mapping[Place, Done]) -> Course:
     )
 
 
-def course_of_histories(histories: Sequence[History], devices: int) -> Course:
+def course_of_histories(
+    histories: Sequence[History], devices: int, spares: Collection[int] = ()
+) -> Course:
     """What happened, as the journals of all devices tell it.
 
     Args:
         histories: of all devices; one that is missing counts as lost.
         devices: number of devices of the fleet.
+        spares: those that were not there at the start.
     """
-    views = (first_view(devices), *(seen.view for seen in views_of(histories)))
+    views = (first_view(devices, spares), *(seen.view for seen in views_of(histories)))
     done = {
         (iteration, one.device): Done(int(view), int(rounds), one.absent.get(iteration, ()))
         for one in histories

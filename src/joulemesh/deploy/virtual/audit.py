@@ -26,7 +26,7 @@ from joulemesh.deploy.messages import (
     Recall,
     Refused,
 )
-from joulemesh.deploy.view import FINISHED, UNHELD, View
+from joulemesh.deploy.view import FINISHED, LATE, UNHELD, View
 from joulemesh.deploy.virtual.hardware import Battery
 from joulemesh.deploy.virtual.setup import VirtualPlan, VirtualPlanner
 
@@ -75,12 +75,14 @@ class Audit:
         self._plans: dict[int, VirtualPlan] = {}
         self._disk = list(begin)
         self._wiped: dict[int, set[int]] = {}  # iterations that devices have lost
+        self._forgot: dict[int, set[int]] = {}  # runs of processes since folders were lost
         self._accepted: dict[tuple[Ballot, View], set[int]] = {}
         self.trained: dict[tuple[int, int], Trained] = {}  # (device, iteration): the last time
         self.sent: dict[tuple[int, int], Sent] = {}  # by view and iteration
         self._averages: dict[tuple[int, int], Record] = {}
         self._promises: set[tuple[int, int, int]] = set()
-        self._ended: dict[int, tuple[int, Vector]] = {}  # who said done first, with what
+        self._ended: dict[int, dict[int, bytes]] = {}  # by iteration: who said done, with what
+        self._late: list[Commit] = []  # what those ended with that were away
         for device, state in enumerate(begin):
             self.records[device, 0, 0] = Record(device, 0, state.commit)
 
@@ -177,6 +179,9 @@ class Audit:
             raise InvariantError(
                 "a view is never forgotten", f"device {device} goes back to {newest}"
             )
+        if state.ended.startswith(LATE):
+            self._took_the_last(device, state.commit)
+            return
         self._goes_back(device, before, state)
         if state.commit is not before.commit and state.commit.iteration:
             self._committed(device, state.commit, newest)
@@ -184,8 +189,28 @@ class Audit:
     def lost(self, device: int, state: Durable) -> None:
         """A device's folder is lost, or is as it was once, and so is what it had committed."""
         self._disk[device] = state
+        self._forgot[device] = set()
         had = max(key[1] for key in self.records if key[0] == device)
         self._wiped.setdefault(device, set()).update(range(state.commit.iteration + 1, had + 1))
+
+    def starts(self, device: int, epoch: int) -> None:
+        """A device's process is started."""
+        if device in self._forgot:
+            self._forgot[device].add(epoch)
+
+    def forgetful(self, view: View) -> set[int]:
+        """Members that may have voted against a view and do not know it: they do not vote.
+
+        They have lost their folders since it was decided; or else it says that it has taken them
+        in afterwards. In a view of two the other one knows.
+        """
+        if len(view.members) == 2:
+            return set()
+        return {
+            one
+            for one, epochs in self._forgot.items()
+            if one in view.members and not any((one, epoch) in view.lives for epoch in epochs)
+        }
 
     def has_lost(self, device: int, iteration: int) -> bool:
         """Was an iteration that a device had committed lost with its folder?"""
@@ -198,6 +223,17 @@ class Audit:
                 isinstance(effect, Send) and not isinstance(effect.message, Beat | Recall)
             ):
                 raise InvariantError("a double keeps still", f"that of device {device}: {effect}")
+
+    def _took_the_last(self, device: int, commit: Commit) -> None:
+        """The fleet had ended without this device: it holds what another ended with."""
+        held = [one.commit for one in self.records.values()] + self._late
+        self._late.append(commit)
+        found = {one.vector.tobytes() for one in held if one.iteration == commit.iteration}
+        if commit.vector.tobytes() not in found:
+            raise InvariantError(
+                "whoever comes late gets what the others ended with",
+                f"device {device} has iteration {commit.iteration} as nobody ended with it",
+            )
 
     def _goes_back(self, device: int, before: Durable, state: Durable) -> None:
         """Nobody ends up behind its own commit, nor is taken to before it."""
@@ -365,11 +401,12 @@ class Audit:
                 return
 
     def _same_as_others(self, device: int, commit: Commit, *, exact: bool) -> None:
-        first, vector = self._ended.setdefault(commit.iteration, (device, commit.vector))
-        if exact and vector.tobytes() != commit.vector.tobytes():
+        held = self._ended.setdefault(commit.iteration, {})
+        held[device] = commit.vector.tobytes()
+        if exact and len(set(held.values())) > 1:
             raise InvariantError(
                 "whoever says done has the last model",
-                f"devices {first} and {device} end with different ones",
+                f"of devices {sorted(held)} some end with other ones",
             )
 
     def metered(self, device: int, battery: Battery) -> None:

@@ -34,7 +34,7 @@ _DISK_S = (0.001, 0.02)
 _WAITS = 60.0  # patiences after the last fault, within which a run must have ended
 _CUTS = ("partition", "cut off", "overhears")
 _OVERHEARS = 0.25  # patiences
-_STOPS = 3  # for want of a plan: after so many, the user has to do something
+_STOPS = 3  # for want of a plan, or for a slow learner: the user has to do something
 _VIEWS = 80  # more than any run that makes headway
 _EVENTS = 60_000  # more than any run that ends
 
@@ -112,6 +112,10 @@ class VirtualFleet:
         """The node of a machine that is started."""
         return self._make(machine, self.case)
 
+    def started(self, machine: Machine) -> None:
+        """A machine is started."""
+        self.audit.starts(machine.device, machine.epoch)
+
     def handled(self, machine: Machine, event: Event, effects: Sequence[Effect]) -> None:
         """A node has handled an event: what it says must be true."""
         now, device = self.clock.now, machine.device
@@ -146,11 +150,14 @@ class VirtualFleet:
         if end.reason.startswith("there is no plan"):
             self._stops[machine.device] += 1
             self.audit.stopped(machine.device, end)
+        elif "failed (training iteration" in end.reason:  # and whatever fails is to stop the fleet
+            self._stops[machine.device] += 1
         if not end.reason:
             raise InvariantError("whoever ends says why", f"device {machine.device} does not")
         if end.complete:
             self.complete.add(machine.device)
             self.audit.done(machine.device)
+            machine.serve()
             if self._first_end is None:
                 self._first_end = self.clock.now
         elif not end.resumable or self._stops[machine.device] >= _STOPS:
@@ -344,7 +351,8 @@ class VirtualFleet:
         newest, left = self.audit.newest(), self._unfinished()
         for part in _parts(left, self.case.setup.links):
             members = sorted(part.intersection(newest.members))
-            if len(members) >= majority_of(newest) and self._can_learn_of(newest, part):
+            voters = set(members) - self.audit.forgetful(newest)
+            if len(voters) >= majority_of(newest) and self._can_learn_of(newest, part):
                 return members
         if self._first_end is None:
             return []
@@ -360,7 +368,8 @@ class VirtualFleet:
         if any(self.audit.known(one).number >= view.number for one in part):
             return True
         before = self.audit.views[view.number - 1]
-        return len(part.intersection(before.members)) >= majority_of(before)
+        voters = part.intersection(before.members) - self.audit.forgetful(before)
+        return len(voters) >= majority_of(before)
 
     def _has_ended(self) -> None:
         owed = self._owed()
@@ -402,6 +411,7 @@ def make_node(machine: Machine, case: Case) -> Node:
         settings,
         VirtualSigner(machine.device),
         machine.epoch,
+        case.setup.spares,
     )
 
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["Battery", "Ceiling", "Disk", "Memory", "VirtualLearner", "VirtualSigner", "train"]
+__all__ = [
+    "AUTHORITY",
+    "Battery",
+    "Ceiling",
+    "Disk",
+    "Memory",
+    "VirtualLearner",
+    "VirtualSigner",
+    "train",
+]
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -47,6 +56,10 @@ def train(device: int, iteration: int, rounds: int, start: Commit) -> tuple[Vect
     return vector, {"momentum": momentum}
 
 
+AUTHORITY = -1
+"""Signs as the fleet's authority, in the place of a device."""
+
+
 class VirtualSigner:
     """Signs with a keyed digest instead of a pair of keys: nobody here looks up another's key.
 
@@ -65,6 +78,10 @@ class VirtualSigner:
     def verify(self, device: int, text: bytes, signature: str) -> bool:
         """Did that device sign this text?"""
         return signature == _signature(device, text)
+
+    def authorised(self, text: bytes, signature: str) -> bool:
+        """Did the fleet's authority sign this text?"""
+        return signature == _signature(AUTHORITY, text)
 
 
 def _signature(device: int, text: bytes) -> str:

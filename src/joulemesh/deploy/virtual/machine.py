@@ -19,6 +19,7 @@ from joulemesh.deploy.device.tools import Tools
 from joulemesh.deploy.device.training import Training
 from joulemesh.deploy.effects import Durable, Effect, End, Event, Planned
 from joulemesh.deploy.messages import Message
+from joulemesh.deploy.node.served import Served
 from joulemesh.deploy.transport import Reason, TransportError
 from joulemesh.deploy.transport.memory import Clock, MemoryNetwork
 from joulemesh.deploy.view import View
@@ -27,6 +28,7 @@ from joulemesh.deploy.virtual.hardware import Battery, Ceiling, Disk, VirtualLea
 from joulemesh.deploy.virtual.setup import VirtualPlanner
 from joulemesh.errors import ScenarioError
 
+_ANSWER_S = 1.0
 _NEVER = 10**9  # iterations between evaluations
 _PLANNING_S = (0.01, 0.05)
 
@@ -47,6 +49,9 @@ class Fleet(Protocol):
 
     def make_node(self, machine: Machine) -> NodeLike:
         """The node of a machine that is started, from the state on its disk."""
+
+    def started(self, machine: Machine) -> None:
+        """A machine is started."""
 
     def handled(self, machine: Machine, event: Event, effects: Sequence[Effect]) -> None:
         """A node has handled an event."""
@@ -119,8 +124,9 @@ class Machine:
         self._life += 1
         self.since, self.end = fleet.clock.now, None
         self._offset_s = fleet.random.random() * 1000.0
-        life = f"epoch {self.device} {self._life} {self.double}"
-        self.epoch = Random(life).getrandbits(48)
+        self.epoch = self._new_epoch()
+        if not self.double:
+            fleet.started(self)
         self.battery.begin(max(self.disk.state.commit.spent_j, self.ceiling.joules))
         self.learner.hangs = False
         self._training = _LearnerWorker(self)
@@ -174,6 +180,23 @@ class Machine:
         """What the learner is at, or is asked for next, never ends."""
         self.learner.hangs = True
         self._training.hang()
+
+    def serve(self) -> None:
+        """The node has ended: its neighbours can still have what it ended with."""
+        network = self.fleet.network
+        self._life += 1
+        served = Served(self.device, self.disk.state, self.battery, self._new_epoch())
+
+        def take(sender: int, message: Message, taken: Callable[[], None]) -> None:
+            taken()
+            for answer in served.answer(sender, message):
+                self.battery.use_to_send(sender, answer)
+                network.send(self.device, sender, answer, _ANSWER_S, lambda reason: None)
+
+        network.attach(self.device, take)
+
+    def _new_epoch(self) -> int:
+        return Random(f"epoch {self.device} {self._life} {self.double}").getrandbits(48)
 
     def _gone(self) -> None:
         self.runner = None

@@ -20,6 +20,7 @@ from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Conditions, Scheme
 from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.deploy.device.continuation import first_view
 from joulemesh.deploy.plans import Price
 from joulemesh.deploy.view import View
 from joulemesh.errors import ScenarioError
@@ -54,6 +55,7 @@ class Setup:
         reserve: share of each battery that plans leave alone.
         leave: do those who cannot pay to the end take no part, rather than all end earlier?
         alone: is there a plan for the one of two devices that goes on alone?
+        spares: devices that are not there before the roster has them.
     """
 
     devices: int
@@ -67,6 +69,7 @@ class Setup:
     reserve: float = 0.01
     leave: bool = False
     alone: bool = False
+    spares: tuple[int, ...] = ()
 
     @cached_property
     def options(self) -> PlanOptions:
@@ -188,15 +191,17 @@ class VirtualPlanner:
 
     def feasible(self) -> bool:
         """Is there a plan at all?"""
-        view = View(0, 1, tuple(range(self.setup.devices)), left_j=tuple(self.battery_j))
-        return isinstance(self.plan(view, 0), VirtualPlan)
+        return isinstance(self.plan(self._first(tuple(self.battery_j)), 0), VirtualPlan)
 
     def first(self, battery_j: tuple[float, ...]) -> View:
-        """View 0: everybody, from the first iteration on."""
-        view = View(0, 1, tuple(range(self.setup.devices)), left_j=battery_j)
-        plan = self.plan(view, 0)
+        """View 0: everybody but spare devices, from the first iteration on."""
+        plan = self.plan(self._first(battery_j), 0)
         assert isinstance(plan, VirtualPlan), plan
         return plan.view
+
+    def _first(self, battery_j: tuple[float, ...]) -> View:
+        members = first_view(self.setup.devices, self.setup.spares).members
+        return View(0, 1, members, left_j=tuple(battery_j[one] for one in members))
 
     def plan(self, view: View, device: int) -> VirtualPlan | str:
         """The plan of a view, with its digest, or why there is none."""

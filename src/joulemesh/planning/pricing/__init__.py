@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from joulemesh.planning.pricing.scheme import LINK_REPORT_BITS, Pricer, Prices
+from joulemesh.planning.pricing.scheme import LINK_REPORT_BITS, Pricer
 from joulemesh.planning.pricing.weigh import choose_scheme
 
-__all__ = ["LINK_REPORT_BITS", "Pricer", "Prices", "choose_scheme"]
+__all__ = ["LINK_REPORT_BITS", "Pricer", "choose_scheme"]

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.on_air import on_air
 from joulemesh.aggregation.route import Route
+from joulemesh.ledger import Ledger
 from joulemesh.planning.pricing.route import exchange_parts_j, follow_messages_s
-from joulemesh.planning.pricing.scheme import Pricer, Prices
+from joulemesh.planning.pricing.scheme import Pricer
 from joulemesh.world.links import LinkCosts
 
 __all__ = ["cut_off", "drawn_prices", "message_keys"]
@@ -19,7 +20,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-def drawn_prices(pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArray) -> Prices:
+def drawn_prices(pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArray) -> Ledger:
     """Joules and seconds of one exchange in which every message is sent so often.
 
     Like those of `Pricer.beside`, they are without what an iteration takes besides.
@@ -42,7 +43,7 @@ def drawn_prices(pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArr
     >>> import joulemesh
     >>> pricer = joulemesh.plan(joulemesh.Scenario.preset("adaptive")).ground.pricer
     >>> drawn = drawn_prices(pricer, route, costs, np.array([[1.0, 1.0], [2.0, 1.0]]))
-    >>> drawn.energy_j[0, :2].tolist(), drawn.latency_s.tolist()  # 8 s, then 16 s
+    >>> drawn.exchange_j[0, :2].tolist(), drawn.seconds.tolist()  # 8 s, then 16 s
     ([24.0, 16.0], [24.0])
     """
     prices = _priced(pricer, route, costs, often.mean(axis=0))
@@ -54,32 +55,30 @@ def drawn_prices(pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArr
         each = np.stack([_seconds(pricer, route, costs, now) for now in often]) / route.chunks
         times = each[:, None] if route.chunks > 1 else each[None]
         latency = follow_messages_s(route, times, pricer.devices)
-        return replace(prices, latency_s=np.array([latency]))
+        return replace(prices, seconds=np.array([latency]))
     if route.repeats > 1:
         once = replace(route, repeats=1)
-        plays = [float(_priced(pricer, once, costs, now).latency_s[0]) for now in often]
-        return replace(prices, latency_s=np.array([sum(plays)]))
+        plays = [float(_priced(pricer, once, costs, now).seconds[0]) for now in often]
+        return replace(prices, seconds=np.array([sum(plays)]))
     return prices
 
 
-def _priced(pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArray) -> Prices:
+def _priced(pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArray) -> Ledger:
     """The price list's own price, with every transmission of the pattern [M] sent so often."""
     return pricer.beside(*_scaled(route, costs, often))
 
 
 def _of_broadcasts(
-    pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArray, prices: Prices
-) -> Prices:
+    pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArray, prices: Ledger
+) -> Ledger:
     """Prices with the joules of every play, or every chunk, by itself."""
     once = replace(route, repeats=1)
     parts = [
         exchange_parts_j(*_scaled(once, costs, now), pricer.devices, pricer.pays, pricer.medium)
         for now in often
     ]
-    spent = sum((spent for spent, _ in parts), np.zeros(pricer.devices)) / route.chunks
-    heard = [part for _, part in parts if part is not None]
-    listened = sum(heard, np.zeros(pricer.devices)) / route.chunks
-    return replace(prices, energy_j=spent[None], receive_j=listened[None] if heard else None)
+    sent, heard = np.sum(parts, axis=0) / route.chunks
+    return replace(prices, transmit_j=sent[None], receive_j=heard[None])
 
 
 def _seconds(pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArray) -> FloatArray:

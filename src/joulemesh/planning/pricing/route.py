@@ -55,26 +55,26 @@ def exchange_energy_j(
     Returns:
         float64 [N].
     """
-    return exchange_parts_j(route, costs, devices, pays, medium)[0]
+    sent, heard = exchange_parts_j(route, costs, devices, pays, medium)
+    return sent + heard
 
 
 def exchange_parts_j(
     route: Route, costs: LinkCosts, devices: int, pays: str, medium: Medium = ORTHOGONAL
-) -> tuple[FloatArray, FloatArray | None]:
-    """Joules of each device for one exchange, and what of these is for receiving; float64 [N].
+) -> tuple[FloatArray, FloatArray]:
+    """Joules of each device for one exchange, to send and to receive; float64 [N].
 
-    Receiving costs what the links say; if both ends pay, what the sender pays. None where it is
-    free.
+    Receiving costs what the links say; if both ends pay, what the sender pays.
     """
     air = on_air(route, costs, broadcast=medium.broadcast)
     joules = air.joules * route.repeats
     spent = np.bincount(air.sender, joules, devices).astype(np.float64)
     own = route.receive_joules(costs)
     if pays != "both-ends" and own is None:
-        return spent, None
+        return spent, np.zeros_like(spent)
     paid = joules[air.carrier] if pays == "both-ends" or own is None else own * route.repeats
     heard = np.bincount(route.receiver, paid, devices).astype(np.float64)
-    return spent + heard, heard
+    return spent, heard
 
 
 def exchange_latency_s(
@@ -193,11 +193,11 @@ def edge_colours(edges: IntArray, devices: int) -> IntArray:
 
 def pairwise_parts_j(
     edges: IntArray, pairs: IntArray, costs: LinkCosts, devices: int, bits: float, pays: str
-) -> tuple[FloatArray, FloatArray | None]:
+) -> tuple[FloatArray, FloatArray]:
     """`exchange_parts_j` of many pairwise exchanges at once: ``pairs`` int [n, K], −1 for none.
 
     Returns:
-        float64 [n, N]: joules, and what of these is for receiving.
+        float64 [n, N]: joules to send and to receive.
     """
     exchanges, costs = len(pairs), costs.for_messages(bits)
     row = np.repeat(np.arange(exchanges), pairs.shape[1])
@@ -212,15 +212,14 @@ def pairwise_parts_j(
 
     forward, backward = costs.forward_j[link] * bits, costs.backward_j[link] * bits
     if pays == "both-ends":
-        return ends(forward + backward, forward + backward), ends(backward, forward)
+        return ends(forward, backward), ends(backward, forward)
     if costs.forward_receive_j is None or costs.backward_receive_j is None:
-        return ends(forward, backward), None
+        return ends(forward, backward), np.zeros((exchanges, devices))
     to_second, to_first = (
         costs.forward_receive_j[link] * bits,
         costs.backward_receive_j[link] * bits,
     )
-    heard = ends(to_first, to_second)
-    return ends(forward, backward) + heard, heard
+    return ends(forward, backward), ends(to_first, to_second)
 
 
 def pairwise_latency_s(

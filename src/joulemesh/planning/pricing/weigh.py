@@ -94,5 +94,5 @@ def _weighed(kind: SchemeKind, conditions: Conditions, pricer: Pricer) -> _Weigh
         return None
     scheme = Choice(kind, "", choice.fit).ready(conditions)
     prices = pricer.scheme(scheme, conditions.costs, 0, 1)
-    joules, seconds = float(prices.energy_j.sum()), float(prices.latency_s[0])
-    return _Weighed(choice, joules, seconds, choice.fit.reason)
+    joules, seconds = float(prices.exchange_j.sum()), float(prices.seconds[0])
+    return _Weighed(choice, joules, seconds, conditions.reason(choice.fit))

@@ -7,11 +7,19 @@ draw of a batch (with replacement, so its variance is the samples' variance divi
 
 from __future__ import annotations
 
-__all__ = ["DeviceLosses", "Losses", "estimate_constants"]
+__all__ = [
+    "DeviceLosses",
+    "GapStudy",
+    "Losses",
+    "estimate",
+    "estimate_constants",
+    "gap_under_bound",
+]
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +28,28 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from joulemesh import models
 from joulemesh.data import Dataset, Partition
+from joulemesh.errors import ScenarioError
 from joulemesh.models.core import Model, Params
-from joulemesh.theory.measured.moments import Moments, moments_of
-from joulemesh.training.jax.loss import Data, gather, scale_of, weighted_loss
-from joulemesh.training.jax.platform import precision_scope
+from joulemesh.models.torch_model import TorchModel
+from joulemesh.planning.static import plan as make_plan
+from joulemesh.planning.workload import workload
+from joulemesh.scenario import Scenario
+from joulemesh.setup.from_plan import schedule_of
+from joulemesh.setup.prepare import partitions, the_dataset, the_jax_model, the_model
+from joulemesh.theory.bounds import Constants, theorem1_corrected
+from joulemesh.theory.terms import Moments, moments_of
+from joulemesh.training.batches import Data, scale_of
+from joulemesh.training.driver import TrainedChunk, train
+from joulemesh.training.jax.engine import Engine, State
+from joulemesh.training.jax.local_sgd import gather, weighted_loss
+from joulemesh.training.jax.platform import configure, precision_scope
+from joulemesh.training.options import Options
+
+if TYPE_CHECKING:
+    from joulemesh.theory.measured.torch_losses import TorchLosses
+
 
 _BLOCK = 64  # samples whose gradients are held at a time
 
@@ -234,3 +259,114 @@ def estimate_constants(
         "divergence": float(np.sqrt(moments.apart.mean())),
         "initial_gap": float(np.mean(losses.value(w) - lowest)),
     }
+
+
+def estimate(scenario: Scenario, *, model: Any = None, data: Any = None) -> dict[str, float]:
+    """Measure m, M, σ, G, δ and the initial gap; keys are the fields of `[bounds]`.
+
+    Args:
+        scenario: what is asked.
+        model: the user's own, as in `joulemesh.run`.
+        data: the user's own, as in `joulemesh.run`.
+
+    Returns:
+        The constants by name.
+
+    >>> from joulemesh.scenario import Scenario
+    >>> small = {"training.model": "logistic", "training.l2": 0.1, "devices.count": 2}
+    >>> round(estimate(Scenario().override(small))["strong_convexity"], 3)
+    0.1
+    """
+    configure()
+    dataset = the_dataset(scenario, data)
+    learned = the_model(scenario, model, dataset)
+    work = workload(scenario, learned.parameters, dataset)
+    held = partitions(scenario, dataset, (scenario.seed,), work.round_samples)[0]
+    losses: DeviceLosses | TorchLosses
+    if isinstance(learned, TorchModel):
+        from joulemesh.theory.measured.torch_losses import TorchLosses
+
+        losses = TorchLosses(learned, dataset, held)
+    else:
+        losses = DeviceLosses(learned, dataset, held)
+    return estimate_constants(losses, losses.start(scenario.seed), scenario.training.batch_size)
+
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class GapStudy:
+    """What was measured.
+
+    Attributes:
+        iteration: int64 [E].
+        gap: float64 [E]: D_t.
+        bound: float64 [E]: the corrected Theorem 1 after as many iterations.
+        constants: of the bound.
+        learning_rate: η; at most 1/M.
+    """
+
+    iteration: NDArray[np.int64]
+    gap: FloatArray
+    bound: FloatArray
+    constants: Constants
+    learning_rate: float
+
+    @property
+    def holds(self) -> bool:
+        """Is every measured gap under its bound?"""
+        return bool((self.gap <= self.bound).all())
+
+
+def gap_under_bound(scenario: Scenario, *, every: int = 5) -> GapStudy:
+    """Train the scenario's logistic model and hold its gap against the bound.
+
+    Args:
+        scenario: with ``training.model = "logistic"`` and ``training.l2`` above 0; the learning
+            rate is lowered to 1/M where it is larger.
+        every: iterations between measurements.
+
+    Raises:
+        ScenarioError: another model, or no regulariser.
+    """
+    training = scenario.training
+    if training.model != "logistic" or training.l2 <= 0:
+        raise ScenarioError(
+            'the bound needs a strongly convex model: set training.model = "logistic" and '
+            f"training.l2 above 0 (now {training.model}, {training.l2:g})"
+        )
+    configure()
+    dataset = the_dataset(scenario)
+    model = the_jax_model(scenario, None, dataset)
+    plan = make_plan(scenario, parameters=model.parameters, data=dataset)
+    held = partitions(scenario, dataset, (scenario.seed,), plan.work.round_samples)[0]
+    samples = [dataset.normalise(dataset.x_train[held.indices(i)]) for i in range(held.devices)]
+    steepest = max(models.curvature(x.reshape(len(x), -1), training.l2)[1] for x in samples)
+    rate = min(training.learning_rate, 1.0 / steepest)
+    options = Options.from_scenario(
+        training, learning_rate=rate, precision="float64", chunk_iterations=every
+    )
+    engine = Engine(model, dataset, [held], schedule_of(plan), options, (scenario.seed,))
+    losses = DeviceLosses(model, dataset, held)
+    points = [losses.flat(engine.initial(scenario.seed))]
+    done = [0]
+
+    def measure(chunk: TrainedChunk[State]) -> None:
+        points.append(losses.flat(engine.mean_params(chunk.state)))
+        done.append(chunk.completed)
+
+    train(engine, [measure])
+    lowest = losses.minima(points[-1])
+    gap = np.array([np.mean(losses.value(w) - lowest) for w in points])
+    met = [losses.moments(w, training.batch_size) for w in points]
+    constants = Constants(
+        strong_convexity=training.l2,
+        smoothness=steepest,
+        gradient_variance=float(max(m.variance.max() for m in met)),
+        gradient_bound=float(max(m.second.max() for m in met)),
+        divergence=float(np.sqrt(max(m.apart.mean() for m in met))),
+        initial_gap=float(gap[0]),
+    )
+    bound = [theorem1_corrected(plan.rounds[:t], constants, rate) for t in done[1:]]
+    return GapStudy(np.array(done), gap, np.array([gap[0], *bound]), constants, rate)

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from joulemesh.data import Dataset, Partition
 from joulemesh.models.torch_model import TorchModel
-from joulemesh.theory.measured.moments import Moments, moments_of
+from joulemesh.theory.terms import Moments, moments_of
 from joulemesh.training.options import Options
 from joulemesh.training.torch.parts import Parts
 

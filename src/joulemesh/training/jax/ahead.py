@@ -17,8 +17,8 @@ import jax
 import numpy as np
 
 from joulemesh import machine
+from joulemesh.training import hosts
 from joulemesh.training.jax.calls import queue_chunk
-from joulemesh.training.jax.distributed import hosts
 from joulemesh.training.jax.platform import describe
 from joulemesh.training.jax.programs import Programs
 from joulemesh.training.jax.state import described

@@ -12,9 +12,10 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.training.jax.chunks import chunk_schedule, evaluated, part
-from joulemesh.training.jax.distributed import hosts
-from joulemesh.training.jax.evaluation.scores import Evaluation
+from joulemesh.training import hosts
+from joulemesh.training.evaluation import evaluated
+from joulemesh.training.jax.chunks import chunk_schedule, part
+from joulemesh.training.jax.evaluation import Evaluation
 from joulemesh.training.jax.platform import WHOLE, sharding
 from joulemesh.training.jax.programs import Programs
 from joulemesh.training.jax.reports import Reports

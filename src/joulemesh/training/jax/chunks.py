@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["chunk_schedule", "evaluated", "longest_steps", "part"]
+__all__ = ["chunk_schedule", "longest_steps", "part"]
 
 from typing import Any
 
@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from joulemesh.training import draws
-from joulemesh.training.jax.exchange import Steps
 from joulemesh.training.jax.layout import Layout
+from joulemesh.training.jax.mixing import Steps
 from joulemesh.training.jax.types import ChunkSchedule, Segments
-from joulemesh.training.members import Members
 from joulemesh.training.messages import FIELDS, RoundedExchanges
 from joulemesh.training.options import Options
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Members, Schedule
 
 
 def longest_steps(
@@ -25,21 +24,6 @@ def longest_steps(
     """Steps of the device with most steps in each iteration, [n]."""
     per_round = draws.steps_per_round(sizes, options.batch_size, options.local_round).max(axis=0)
     return np.array([(rounds * per_round).max() for rounds in schedule.rounds], np.int64)
-
-
-def evaluated(options: Options, schedule: Schedule, start: int, stop: int) -> NDArray[np.bool_]:
-    """Which of the iterations start..stop-1 are evaluated: those named, or every so many; the last.
-
-    >>> five = Schedule(np.ones((5, 1), int))
-    >>> evaluated(Options(eval_every=2), five, 2, 5).tolist()
-    [False, True, True]
-    >>> evaluated(Options(eval_at=(1, 3)), five, 0, 5).tolist()
-    [True, False, True, False, True]
-    """
-    done = np.arange(start, stop) + 1
-    named = np.isin(done, options.eval_at) if options.eval_at else done % options.eval_every == 0
-    chosen: NDArray[np.bool_] = named | (done == schedule.iterations)
-    return chosen
 
 
 def chunk_schedule(

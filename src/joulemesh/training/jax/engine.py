@@ -19,26 +19,24 @@ from numpy.typing import NDArray
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
 from joulemesh.machine import Machine
-from joulemesh.metrics.losses import reported
-from joulemesh.metrics.metric import metrics_of
+from joulemesh.metrics import metrics_of, reported
 from joulemesh.models.core import Model, Params
-from joulemesh.training import draws
+from joulemesh.training import draws, hosts
 from joulemesh.training.digests import digest
 from joulemesh.training.driver import chunks
-from joulemesh.training.jax import exchange
+from joulemesh.training.evaluation import evaluated
+from joulemesh.training.exchange import Exchange, entering
+from joulemesh.training.jax import mixing
 from joulemesh.training.jax import state as states
 from joulemesh.training.jax.ahead import Compiling, compile_ahead
 from joulemesh.training.jax.calls import queue_chunk
-from joulemesh.training.jax.chunks import evaluated, longest_steps
-from joulemesh.training.jax.distributed import hosts
-from joulemesh.training.jax.evaluation.evaluator import Evaluator
-from joulemesh.training.jax.evaluation.scores import checked_metrics
-from joulemesh.training.jax.evaluation.streamed import StreamedEvaluator
-from joulemesh.training.jax.exchange import Exchange
+from joulemesh.training.jax.chunks import longest_steps
+from joulemesh.training.jax.evaluation import Evaluator, StreamedEvaluator, checked_metrics
 from joulemesh.training.jax.identity import run_identity
-from joulemesh.training.jax.inputs import check_inputs, make_inputs, place_inputs, sizes_of
+from joulemesh.training.jax.inputs import make_inputs, place_inputs
 from joulemesh.training.jax.layout import Layout
-from joulemesh.training.jax.mean_model import mean_of
+from joulemesh.training.jax.local_sgd import make_optimizer
+from joulemesh.training.jax.mixing import Mixing
 from joulemesh.training.jax.platform import WHOLE, precision_scope, row_mesh, sharding
 from joulemesh.training.jax.platform import this_machine as at_hand
 from joulemesh.training.jax.pools import Pools
@@ -46,17 +44,16 @@ from joulemesh.training.jax.programs import programs
 from joulemesh.training.jax.reports import Reports, columns_of, first_bad
 from joulemesh.training.jax.strategy import Job, check_memory, choose_strategy
 from joulemesh.training.jax.types import ProgramKey, State
-from joulemesh.training.learner import DivergedError
-from joulemesh.training.members import Members
+from joulemesh.training.learner import DivergedError, check_inputs, mean_of, sizes_of
 from joulemesh.training.messages import RoundedExchanges
 from joulemesh.training.options import Options
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Members, Schedule
 from joulemesh.training.tensors import Arrays, Shapes
 from joulemesh.training.trace import Trace
 
 # Measuring the drift of this many parameters needlessly is quicker than compiling a program.
 _QUICKLY_MEASURED = 1e8
-_BUILT_IN = {"mean": exchange.mean, "dense": exchange.dense, "sparse": exchange.sparse}
+_BUILT_IN = {"mean": mixing.mean, "dense": mixing.dense, "sparse": mixing.sparse}
 
 
 class Engine:
@@ -101,24 +98,25 @@ class Engine:
         self.on_stage: Callable[[str], None] = lambda stage: None
         self.seeds = tuple(int(seed) for seed in seeds)
         check_inputs(self.partitions, schedule, self.seeds, len(dataset.y_train))
+        make_optimizer(self.options.optimizer, self.options.learning_rate)  # refuses what cannot be
         self.machine = machine or at_hand()
         self.dtype = np.dtype("float64" if self.options.precision == "float64" else "float32")
         self.reported = reported(self.options)
         self.longest = longest_steps(schedule, self.options, sizes_of(self.partitions))
         self._set_up(own_exchange)
 
-    def _built_in(self) -> Exchange:
-        """The schedule's exchange; exact means among other matrices are weighed as any mean is."""
+    def _built_in(self) -> Mixing:
+        """The schedule's mixing; exact means among other matrices are weighed as any mean is."""
         schedule, by_samples = self.schedule, self.options.weights == "samples"
         exact = schedule.exact[schedule.exchanged]
         if exact.any() and schedule.kind == "sparse":
-            return exchange.mean if exact.all() else exchange.sparse_or_mean
+            return mixing.mean if exact.all() else mixing.sparse_or_mean
         if schedule.parts > 1:
-            return exchange.in_parts
+            return mixing.in_parts
         if exact.any() and by_samples:
-            return exchange.weighed
+            return mixing.weighed
         if isinstance(schedule.mixing, RoundedExchanges):
-            return exchange.in_steps(schedule.mixing.registers, schedule.wire)
+            return mixing.in_steps(schedule.mixing.registers, schedule.wire)
         return _BUILT_IN[schedule.kind]
 
     def _rounded(self, own: Exchange | None) -> Exchange | None:
@@ -129,7 +127,7 @@ class Engine:
         """
         wire = self.schedule.wire
         if own is not None and wire and not own.rounds:
-            return exchange.entering(own, wire)
+            return entering(own, wire)
         if own is None and wire and self.schedule.kind != "messages":
             raise ScenarioError(
                 f"messages are rounded to {wire}, and a schedule of mixing that is "

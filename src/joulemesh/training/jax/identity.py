@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["metrics_digest", "model_digest", "partition_parts", "run_identity", "two_targets"]
+__all__ = ["metrics_digest", "model_digest", "run_identity", "two_targets"]
 
 import re
 from collections.abc import Sequence
@@ -11,11 +11,17 @@ import jax
 import numpy as np
 
 from joulemesh.data import Dataset, Partition
-from joulemesh.metrics.losses import CROSS_ENTROPY, Reported, reported
-from joulemesh.metrics.metric import Metric, metrics_of
+from joulemesh.metrics import CROSS_ENTROPY, Metric, Reported, metrics_of, reported
 from joulemesh.models.core import Model
-from joulemesh.training.digests import array_parts, data_digest, digest, scaling_digest
-from joulemesh.training.jax.exchange import Exchange
+from joulemesh.training.digests import (
+    array_parts,
+    data_digest,
+    digest,
+    partition_parts,
+    scaling_digest,
+)
+from joulemesh.training.exchange import Exchange
+from joulemesh.training.jax.mixing import Mixing
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 
@@ -56,7 +62,7 @@ def run_identity(
     schedule: Schedule,
     options: Options,
     seeds: Sequence[int],
-    exchange: Exchange,
+    exchange: Exchange | Mixing,
 ) -> dict[str, str]:
     """Digests of all that decides a run's numbers, by name."""
     own = exchange.apply
@@ -78,15 +84,6 @@ def run_identity(
 def two_targets(dataset: Dataset) -> jax.ShapeDtypeStruct:
     """The targets of two samples, described."""
     return jax.ShapeDtypeStruct((2, *dataset.y_train.shape[1:]), dataset.y_train.dtype)
-
-
-def partition_parts(partitions: Sequence[Partition]) -> list[bytes | memoryview]:
-    """Who holds which samples, seed after seed."""
-    return [
-        part
-        for partition in partitions
-        for part in array_parts(partition.order.astype(np.int32), partition.offsets)
-    ]
 
 
 def metrics_digest(

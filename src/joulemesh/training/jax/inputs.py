@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["check_inputs", "make_inputs", "place_inputs", "sizes_of"]
+__all__ = ["make_inputs", "place_inputs"]
 
 from collections.abc import Sequence
 
@@ -14,62 +14,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from joulemesh.data import Dataset, Partition
-from joulemesh.errors import ScenarioError
-from joulemesh.training import draws
-from joulemesh.training.jax.distributed import hosts
-from joulemesh.training.jax.exchange import neighbour_lists
+from joulemesh.training import draws, hosts
+from joulemesh.training.batches import Data, scale_of
 from joulemesh.training.jax.layout import Layout
 from joulemesh.training.jax.local_sgd import Rows
-from joulemesh.training.jax.loss import Data, scale_of
+from joulemesh.training.jax.mixing import neighbour_lists
 from joulemesh.training.jax.platform import ROWS, WHOLE, sharding
 from joulemesh.training.jax.types import Inputs
-from joulemesh.training.members import Members
+from joulemesh.training.learner import sizes_of
 from joulemesh.training.options import Options
-from joulemesh.training.schedule import Schedule
-
-
-def check_inputs(
-    partitions: Sequence[Partition], schedule: Schedule, seeds: Sequence[int], samples: int
-) -> None:
-    """Refuse parts that do not fit together.
-
-    >>> check_inputs([], Schedule(np.ones((1, 2), int)), [0], 5)
-    Traceback (most recent call last):
-    ...
-    joulemesh.errors.ScenarioError: there are 0 partitions for 1 seeds: give one for each
-    """
-    members = isinstance(schedule, Members)
-    repeated = not members and len(set(seeds)) < len(seeds)
-    if not seeds or repeated or min(seeds) < 0 or max(seeds) >= 2**64:
-        raise ScenarioError(f"seeds are {list(seeds)}: give different numbers from 0 to 2**64 - 1")
-    if len(partitions) != len(seeds):
-        raise ScenarioError(
-            f"there are {len(partitions)} partitions for {len(seeds)} seeds: give one for each"
-        )
-    if isinstance(schedule, Members) and len(schedule.rates) != len(seeds):
-        raise ScenarioError(
-            f"there are {len(schedule.rates)} members for {len(seeds)} seeds: give one for each"
-        )
-    for partition in partitions:
-        if partition.devices != schedule.devices:
-            raise ScenarioError(
-                f"the partition has {partition.devices} devices but the schedule "
-                f"{schedule.devices}: make them equal"
-            )
-        if partition.sizes.min() < 1:
-            raise ScenarioError(
-                f"device {partition.sizes.argmin()} holds no samples: give each at least 1"
-            )
-        if partition.order.max() >= samples:
-            raise ScenarioError(
-                f"the partition refers to sample {partition.order.max()} of {samples}: "
-                "partition this data set"
-            )
-
-
-def sizes_of(partitions: Sequence[Partition]) -> NDArray[np.int64]:
-    """D_i of every seed: [S, N]."""
-    return np.stack([partition.sizes for partition in partitions])
+from joulemesh.training.schedule import Members, Schedule
 
 
 def _keys(seeds: Sequence[int], purpose: int) -> draws.Key:

@@ -17,6 +17,7 @@ from __future__ import annotations
 __all__ = ["advance", "memories", "watched"]
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,20 +27,21 @@ from jax.sharding import NamedSharding
 
 from joulemesh.models.core import Params
 from joulemesh.training import draws
-from joulemesh.training.jax.evaluation.scores import consensus_error
-from joulemesh.training.jax.exchange import (
-    ROUND,
-    Context,
-    ExchangeState,
-    Sent,
+from joulemesh.training.arrays import ROUND, Array
+from joulemesh.training.batches import Data
+from joulemesh.training.exchange import Context, Exchange, ExchangeState, Sent
+from joulemesh.training.jax.evaluation import consensus_error, losses_of
+from joulemesh.training.jax.local_sgd import Carry, LocalWork, make_optimizer, steps_of, train_rows
+from joulemesh.training.jax.mixing import (
+    Mixing,
+    MixingInputs,
     WeighedMixing,
+    mixed,
     sparse_or_mean,
     weighed,
 )
-from joulemesh.training.jax.local_sgd import Carry, LocalWork, steps_of, train_rows
-from joulemesh.training.jax.loss import Array
 from joulemesh.training.jax.platform import ROWS, WHOLE, Spec
-from joulemesh.training.jax.shared_start import train_shared
+from joulemesh.training.jax.shared_start import UpdateSum, consensus_from, train_shared
 from joulemesh.training.jax.types import (
     NEVER,
     ChunkReport,
@@ -49,8 +51,6 @@ from joulemesh.training.jax.types import (
     Segments,
     State,
 )
-from joulemesh.training.jax.updates import UpdateSum, consensus_from
-from joulemesh.training.options import make_optimizer
 
 # How each part of a LocalWork is spread over processors.
 _WORK: Spec = LocalWork(WHOLE, WHOLE, ROWS, WHOLE, ROWS)
@@ -61,7 +61,7 @@ def memories(key: ProgramKey, params: Params) -> tuple[optax.OptState, ExchangeS
     optimizer = make_optimizer(key.optimizer, 0.0)  # rates come with the steps
     by_device = jax.tree.map(lambda leaf: leaf[: key.devices], key.by_device(params))
     own = key.exchange
-    memory = own.init(by_device) if own.all_seeds else jax.vmap(own.init, 1)(by_device)
+    memory = () if isinstance(own, Mixing) else jax.vmap(own.init, 1)(by_device)
     return jax.vmap(optimizer.init)(params), memory
 
 
@@ -212,7 +212,8 @@ def _train(
 
 def _pull(key: ProgramKey, work: LocalWork, state: State) -> Params:
     """What every row's steps subtract, [rows, ...]: the method's correction in equal parts."""
-    if key.exchange.correction is None:
+    own = key.exchange
+    if isinstance(own, Mixing) or own.correction is None:
         return ()
     steps = jnp.maximum(steps_of(key.local, work)[1], 1)
     pad = key.slots - key.devices
@@ -222,7 +223,7 @@ def _pull(key: ProgramKey, work: LocalWork, state: State) -> Params:
         rows = padded.reshape(-1, *leaf.shape[2:])
         return rows / steps.reshape(-1, *(1,) * (rows.ndim - 1)).astype(rows.dtype)
 
-    return jax.tree.map(each, jax.vmap(key.exchange.correction, out_axes=1)(state.exchange))
+    return jax.tree.map(each, jax.vmap(own.correction, out_axes=1)(state.exchange))
 
 
 def _exchange(
@@ -231,11 +232,12 @@ def _exchange(
     """Apply the exchange; devices that do not take part keep what they have."""
     number, last = segment.iteration, segment.last
     old = key.by_device(state.params)
-    context = _context(key, inputs, chunk, number, state.iteration)
-    if key.exchange.all_seeds:
-        new, memory, sent = key.exchange.apply(old, state.exchange, jnp.zeros(0), context)
+    sent: Sent = ()
+    if isinstance(key.exchange, Mixing):
+        new = key.exchange.apply(old, _mixing(key, inputs, chunk, number, key.slots))
+        memory = state.exchange
     else:
-        new, memory, sent = _own_exchange(key, inputs, state.exchange, old, context)
+        new, memory, sent = _own_exchange(key, key.exchange, inputs, chunk, number, state, old)
     went = chunk.exchanged[number] & last
     memory = jax.tree.map(partial(jnp.where, went), memory, state.exchange)
     sent = jax.tree.map(lambda a: jnp.where(went, a, jnp.zeros_like(a)), sent)
@@ -250,31 +252,75 @@ def _exchange(
     return State(params, state.optimizer, memory, iteration), sent
 
 
+class _Seen(NamedTuple):
+    """What an exchange of a method's own sees of one seed, before it is a `Context`."""
+
+    inputs: MixingInputs
+    iteration: Array
+    order: Array
+    start: Array
+    size: Array
+    arrived: Array
+
+
 def _own_exchange(
-    key: ProgramKey, inputs: Inputs, memory: ExchangeState, old: Params, context: Context
+    key: ProgramKey,
+    own: Exchange,
+    inputs: Inputs,
+    chunk: ChunkSchedule,
+    number: jax.Array,
+    state: State,
+    old: Params,
 ) -> tuple[Params, ExchangeState, Sent]:
     """A method's own exchange: seed by seed, on the N devices without padding."""
-    words = draws.fold(inputs.exchange_key, context.iteration)
+    iteration = state.iteration.astype(jnp.uint32)
+    words = draws.fold(inputs.exchange_key, iteration)
     keys = jax.random.wrap_key_data(jnp.stack(words, axis=-1))
     inside = jax.tree.map(lambda leaf: leaf[: key.devices], old)
+    start, size = (
+        a.reshape(key.slots, key.seeds)[: key.devices]
+        for a in (inputs.rows.start, inputs.rows.size)
+    )
+    arrived = () if isinstance(chunk.arrived, tuple) else chunk.arrived[number]
+    mixing = _mixing(key, inputs, chunk, number, key.devices)
+    seen = _Seen(mixing, iteration, inputs.order, start, size, arrived)
+
+    def one(
+        params: Params, memory: ExchangeState, random: jax.Array, seen: _Seen
+    ) -> tuple[Params, ExchangeState, Sent]:
+        return own.applied(params, memory, random, _context(key, inputs.train, seen))
+
     nothing: Spec = None
-    axes = Context(nothing, nothing, 1, nothing, nothing, nothing, 1, 1, nothing)
-    new, memory, sent = jax.vmap(key.exchange.applied, in_axes=(1, 0, 0, axes), out_axes=(1, 0, 0))(
-        inside, memory, keys, context
+    axes = _Seen(MixingInputs(nothing, 1, nothing), nothing, nothing, 1, 1, nothing)
+    new, memory, sent = jax.vmap(one, in_axes=(1, 0, 0, axes), out_axes=(1, 0, 0))(
+        inside, state.exchange, keys, seen
     )
     pad = key.slots - key.devices
     new = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, pad)] + [(0, 0)] * (leaf.ndim - 1)), new)
     return new, memory, sent
 
 
-def _context(
-    key: ProgramKey, inputs: Inputs, chunk: ChunkSchedule, number: jax.Array, iteration: jax.Array
-) -> Context:
-    """What the exchange sees; a method's own sees the N devices only, without padding."""
-    inside = key.slots if key.exchange.all_seeds else key.devices
-    start, size = (
-        a.reshape(key.slots, key.seeds)[:inside] for a in (inputs.rows.start, inputs.rows.size)
+def _context(key: ProgramKey, data: Data, seen: _Seen) -> Context:
+    """What an exchange of a method's own sees of one seed."""
+    held = (data, seen.order, seen.start, seen.size)
+    return Context(
+        iteration=seen.iteration,
+        active=seen.inputs.active,
+        weights=seen.inputs.weights,
+        data=data,
+        order=seen.order,
+        start=seen.start,
+        size=seen.size,
+        arrived=seen.arrived,
+        mix=partial(mixed, inputs=seen.inputs),
+        losses=partial(losses_of, key.model, held),
     )
+
+
+def _mixing(
+    key: ProgramKey, inputs: Inputs, chunk: ChunkSchedule, number: jax.Array, inside: int
+) -> MixingInputs:
+    """The mixing of an iteration, of the first so many slots."""
     mixing = inputs.mixing
     if key.kind == "sparse":
         mixing = mixing._replace(index=mixing.index[:inside], weight=mixing.weight[:inside])
@@ -288,14 +334,4 @@ def _context(
     if key.kind == "messages":
         last = chunk.mixing.target.shape[0] - 1
         mixing = jax.tree.map(lambda a: a[jnp.minimum(number, last)], chunk.mixing)
-    return Context(
-        iteration=iteration.astype(jnp.uint32),
-        active=chunk.active[number][:inside],
-        weights=inputs.weights[:inside],
-        mixing=mixing,
-        data=inputs.train,
-        order=inputs.order,
-        start=start,
-        size=size,
-        arrived=() if isinstance(chunk.arrived, tuple) else chunk.arrived[number],
-    )
+    return MixingInputs(chunk.active[number][:inside], inputs.weights[:inside], mixing)

@@ -8,25 +8,87 @@ __all__ = [
     "LocalWork",
     "Rows",
     "draw",
+    "gather",
+    "logits_of",
+    "make_optimizer",
     "sgd_step",
     "steps_of",
     "train_rows",
+    "weighted_loss",
 ]
 
+import difflib
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 
+from joulemesh.errors import ScenarioError
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
-from joulemesh.training.jax.loss import Array, Data, gather, weighted_loss
-from joulemesh.training.options import make_optimizer
+from joulemesh.training.arrays import Array
+from joulemesh.training.batches import Data
+
+
+def gather(data: Data, index: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Take samples by index, normalised, with their targets."""
+    x = data.x[index]
+    if data.x.dtype != np.int32:
+        x = x.astype(data.scale.dtype) * data.scale + data.shift
+    return x, data.y[index]
+
+
+def logits_of(model: Model, params: Params, x: jax.Array, compute: DTypeLike) -> jax.Array:
+    """The outputs (logits [B, classes], say) of normalised samples, in float32 or wider.
+
+    Args:
+        model: supplies ``apply``.
+        params: of one device.
+        x: [B, ...], normalised.
+        compute: dtype in which the model computes.
+    """
+    low = jax.tree.map(lambda leaf: leaf.astype(compute), params)
+    logits = model.apply(low, x if x.dtype == np.int32 else x.astype(compute))
+    wide: jax.Array = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    return wide
+
+
+def weighted_loss(
+    model: Model, params: Params, x: jax.Array, y: jax.Array, weight: jax.Array, compute: DTypeLike
+) -> tuple[jax.Array, jax.Array]:
+    """Σ_b weight_b · loss_b + (l2/2)·||params||², with the outputs.
+
+    With weights 1/B this is ``models.loss``; weights also mask the end of a pass.
+
+    Args:
+        model: supplies ``apply``, ``loss`` and ``l2``.
+        params: of one device.
+        x: [B, ...], normalised.
+        y: targets [B, ...].
+        weight: [B].
+        compute: dtype in which the model computes; sums are float32 or wider.
+
+    Returns:
+        The loss and the outputs [B, ...].
+
+    >>> toy = Model("toy", lambda key: jnp.ones((1, 2)), lambda w, x: x @ w, l2=0.5)
+    >>> x, y = jnp.ones((4, 1)), jnp.zeros(4, jnp.int32)
+    >>> value, _ = weighted_loss(toy, jnp.ones((1, 2)), x, y, jnp.full(4, 0.25), jnp.float32)
+    >>> round(float(value), 4)  # ln 2 + 0.25 * 2
+    1.1931
+    """
+    logits = logits_of(model, params, x, compute)
+    value = jnp.sum(weight * model.loss.values(logits, y))
+    if model.l2:
+        squares = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params)]
+        value += 0.5 * model.l2 * sum(squares[1:], start=squares[0])
+    return value, logits
 
 
 class Rows(NamedTuple):
@@ -234,3 +296,38 @@ def _together(
 
     final: Carry = lax.fori_loop(0, count, train, carry)
     return final
+
+
+def make_optimizer(name: str, learning_rate: ArrayLike) -> optax.GradientTransformation:
+    """Make an optimiser of optax by name.
+
+    Args:
+        name: for instance ``"sgd"`` or ``"adam"``.
+        learning_rate: a number, or a traced scalar.
+
+    Returns:
+        The gradient transformation.
+
+    Raises:
+        ScenarioError: there is none of that name, or it needs more than gradients.
+
+    >>> make_optimizer("sdg", 0.1)
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: training.optimizer = 'sdg' is not in optax: did you mean 'sgd'?
+    """
+    maker = getattr(optax, name, None)
+    if not callable(maker):
+        near = difflib.get_close_matches(name, dir(optax), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "use 'sgd' or 'adam'"
+        raise ScenarioError(f"training.optimizer = {name!r} is not in optax: {hint}")
+    try:
+        optimizer = maker(learning_rate)
+        toy = jnp.zeros(2)
+        jax.eval_shape(lambda p: optimizer.update(p, optimizer.init(p), p), toy)
+    except Exception as error:  # an optimiser may refuse in any way
+        raise ScenarioError(
+            f"training.optimizer = {name!r} does not work from a learning rate and gradients "
+            "alone: use 'sgd' or 'adam'"
+        ) from error
+    return optimizer

@@ -11,7 +11,6 @@ __all__ = [
     "compiler_options",
     "configure",
     "describe",
-    "give_back_memory",
     "loops_over_rows",
     "precision_scope",
     "row_mesh",
@@ -19,8 +18,6 @@ __all__ = [
     "this_machine",
 ]
 
-import ctypes
-import gc
 import os
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
@@ -143,13 +140,6 @@ def describe(arrays: Tree, where: Placement) -> Tree:
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=there), arrays
     )
     return found
-
-
-def give_back_memory() -> None:
-    """Return memory that was freed to the system, where the C library (glibc) can be told to."""
-    gc.collect()
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def loops_over_rows() -> bool:

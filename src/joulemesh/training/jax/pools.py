@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
 from joulemesh.training.batches import Batches
-from joulemesh.training.members import Members
 from joulemesh.training.options import Options
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Members, Schedule
 
 POOL_BYTES = 2**25
 """Bytes of samples that are in memory at a time, unless a single iteration needs more."""

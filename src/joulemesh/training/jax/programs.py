@@ -20,9 +20,8 @@ import optax
 from jax.sharding import NamedSharding
 
 from joulemesh.models.core import REMEMBERED, Params
-from joulemesh.training.jax.evaluation.program import evaluate, finite
-from joulemesh.training.jax.evaluation.scores import Evaluation
-from joulemesh.training.jax.exchange import ExchangeState
+from joulemesh.training.exchange import ExchangeState
+from joulemesh.training.jax.evaluation import Evaluation, evaluate, finite
 from joulemesh.training.jax.iteration import advance, memories, watched
 from joulemesh.training.jax.platform import ROWS, WHOLE, compiler_options
 from joulemesh.training.jax.types import ChunkReport, ProgramKey, State

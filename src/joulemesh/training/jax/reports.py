@@ -11,10 +11,10 @@ import jax
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from joulemesh.metrics.curves import own_curves
-from joulemesh.metrics.losses import Reported
-from joulemesh.training.jax.evaluation.scores import Evaluation
-from joulemesh.training.jax.loss import Array
+from joulemesh.metrics import Reported
+from joulemesh.models.curves import own_curves
+from joulemesh.training.arrays import Array
+from joulemesh.training.jax.evaluation import Evaluation
 from joulemesh.training.jax.types import NEVER, ChunkReport
 
 

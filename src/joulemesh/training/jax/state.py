@@ -26,9 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.models.core import Model, Params
-from joulemesh.training import draws
-from joulemesh.training.jax.distributed import hosts
-from joulemesh.training.jax.loss import Array
+from joulemesh.training import draws, hosts
+from joulemesh.training.arrays import Array
 from joulemesh.training.jax.platform import (
     ROWS,
     WHOLE,

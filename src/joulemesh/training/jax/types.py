@@ -22,12 +22,14 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from joulemesh.metrics.metric import Metric
+from joulemesh.metrics import Metric
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
-from joulemesh.training.jax.exchange import Exchange, ExchangeState, Mixed, Sent, mean
+from joulemesh.training.arrays import Array
+from joulemesh.training.batches import Data
+from joulemesh.training.exchange import Exchange, ExchangeState, Sent
 from joulemesh.training.jax.local_sgd import LocalSettings, Rows
-from joulemesh.training.jax.loss import Array, Data
+from joulemesh.training.jax.mixing import Mixed, Mixing, mean
 from joulemesh.training.jax.platform import Spec
 from joulemesh.training.jax.strategy import Strategy
 
@@ -95,7 +97,7 @@ class ProgramKey:
     batch: int
     local_round: str
     precision: str
-    exchange: Exchange
+    exchange: Exchange | Mixing
     kind: Literal["mean", "dense", "sparse", "messages"]
     devices: int
     slots: int

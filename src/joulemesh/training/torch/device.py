@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
-from joulemesh.metrics.losses import reported
-from joulemesh.metrics.metric import score_metric
+from joulemesh.metrics import reported, score_metric
 from joulemesh.models.torch_model import TorchModel
-from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.learner import DivergedError
 from joulemesh.training.options import Options
 from joulemesh.training.software import trained_words
@@ -34,7 +32,7 @@ _TOGETHER = 500  # test samples that are evaluated at once
 
 
 class TorchTrainer:
-    """Trains one device; see `joulemesh.training.device.DeviceTrainer`, which does so for JAX.
+    """Trains one device; see `joulemesh.training.jax.device.DeviceTrainer`, which does so for JAX.
 
     Args:
         model: what is trained.
@@ -121,8 +119,7 @@ class TorchTrainer:
             targets = self._torch.as_tensor(self._targets)
             wanted = targets.to(outputs.dtype) if targets.is_floating_point() else targets.long()
             loss = float(gradients.criterion(outputs, wanted))
-        with precision_scope(self.options.precision):
-            figure = figure_of(self._metric, outputs.numpy(), self._targets)
+        figure = figure_of(self._metric, outputs.numpy(), self._targets)
         return {self._metric.name: figure, "loss": loss}
 
     def save(self) -> Arrays:

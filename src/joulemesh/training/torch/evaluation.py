@@ -11,12 +11,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from joulemesh.data import Partition
-from joulemesh.metrics.curves import own_curves, score_columns, trace_names
-from joulemesh.metrics.losses import reported
-from joulemesh.metrics.metric import LOSS, Metric, metrics_of
-from joulemesh.training.jax.evaluation.counts import SampleCounts, curve_samples
-from joulemesh.training.jax.evaluation.samples import TEST_ORDER, train_sizes
-from joulemesh.training.jax.platform import precision_scope
+from joulemesh.metrics import LOSS, Metric, metrics_of, reported
+from joulemesh.models.curves import own_curves, score_columns, trace_names
+from joulemesh.training.evaluation import TEST_ORDER, SampleCounts, curve_samples, train_sizes
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule
 from joulemesh.training.torch.gradients import Gradients
@@ -62,7 +59,7 @@ class Evaluator:
         curve = curve_samples(options, schedule, sizes, samples.tested)
         self.counts = SampleCounts(curve, samples.tested, mixer.agree, partitions)
         measured = reported(options)
-        self.score, self._precision = measured.score, options.precision
+        self.score = measured.score
         self.metrics = metrics_of(*measured, None if gradients.own_loss else gradients.minimised)
         self.further = tuple(curve.name for curve in own_curves(*measured))
         self._order = np.random.default_rng(TEST_ORDER).permutation(samples.tested)
@@ -148,11 +145,10 @@ class Evaluator:
     def _figures(self, outputs: NDArray[Any], index: NDArray[np.int64]) -> dict[str, float]:
         targets = self._samples.targets(index)
         found: dict[str, float] = {}
-        with precision_scope(self._precision):
-            for metric in self.metrics:
-                own = metric.name == LOSS.name and self._gradients.own_loss
-                measure = self._own_loss if own else figure_of
-                found[metric.name] = measure(metric, outputs, targets)
+        for metric in self.metrics:
+            own = metric.name == LOSS.name and self._gradients.own_loss
+            measure = self._own_loss if own else figure_of
+            found[metric.name] = measure(metric, outputs, targets)
         return found
 
     def _own_loss(self, metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
@@ -176,14 +172,12 @@ class Evaluator:
 
 
 def figure_of(metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
-    """A metric, whose functions are of JAX, from outputs [m, ...] and targets [m]."""
-    import jax.numpy as jnp
-
-    values = np.asarray(metric.values(jnp.asarray(outputs), jnp.asarray(targets)), np.float64)
+    """A metric from outputs [m, ...] and targets [m]."""
+    values = np.asarray(metric.values(outputs, targets), np.float64)
     means = values.mean(axis=0)
     if metric.finish is None:
         return float(means if means.ndim == 0 else means[0])
-    return float(metric.finish(jnp.asarray(np.atleast_1d(means))))
+    return float(metric.finish(np.atleast_1d(means)))
 
 
 def trace_columns(

@@ -2,21 +2,282 @@
 
 from __future__ import annotations
 
-__all__ = ["Gradients", "Keys", "has_convolutions", "is_gpu"]
+__all__ = [
+    "Gradients",
+    "Keys",
+    "Programs",
+    "criterion_of",
+    "has_convolutions",
+    "is_gpu",
+    "is_own",
+    "keep_on",
+    "products_for_convolutions",
+]
 
+import importlib.util
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
-from functools import cached_property
-from typing import Any, TypeAlias
+from functools import cached_property, lru_cache
+from threading import Lock
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.errors import ScenarioError
 from joulemesh.models.torch_model import TorchModel
-from joulemesh.training.torch.losses import criterion_of, is_own
-from joulemesh.training.torch.programs import Programs
+from joulemesh.optional import require
+from joulemesh.registries import LOSSES
 
 Tensor: TypeAlias = Any
+Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+
+def is_own(model: TorchModel) -> bool:
+    """Is what is minimised the user's own, and so a function of tensors?"""
+    return model.loss is not None or model.minimised.name not in LOSSES.built_in
+
+
+def criterion_of(model: TorchModel) -> Criterion:
+    """The mean loss of a batch, of outputs and targets.
+
+    Raises:
+        ScenarioError: the loss is written for JAX.
+    """
+    minimised = model.loss or model.minimised.torch
+    if minimised is None:
+        raise ScenarioError(
+            f"loss {model.minimised.name!r} is written for JAX, and {model.name} is a PyTorch "
+            "module: give the loss a function torch of tensors, too"
+        )
+    each = minimised
+
+    def mean(outputs: Tensor, targets: Tensor) -> Tensor:
+        value = each(outputs, targets)
+        return value.mean() if value.dim() else value
+
+    return mean
+
+
+def products_for_convolutions(torch: Any) -> AbstractContextManager[None]:
+    """Within it, plain two-dimensional convolutions are computed as products of patches.
+
+    Plain: stride 1, no dilation, no groups, padding with zeros. Others are left as they are.
+    """
+    mode: AbstractContextManager[None] = _mode(torch)()
+    return mode
+
+
+@lru_cache(maxsize=1)
+def _mode(torch: Any) -> Callable[[], Any]:
+    """The class that takes convolutions' place; made when PyTorch is there."""
+    from torch.overrides import TorchFunctionMode
+
+    class Products(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            given = kwargs or {}
+            if func is torch.conv2d:
+                made = _convolved(torch, *args, **given)
+                if made is not None:
+                    return made
+            return func(*args, **given)
+
+    return Products
+
+
+def _pair(one: int | Sequence[int]) -> tuple[int, int]:
+    both = (one, one) if isinstance(one, int) else tuple(one)
+    return (both[0], both[-1])
+
+
+def _convolved(
+    torch: Any,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor | None:
+    """``torch.conv2d``; None where it is not a plain one."""
+    if _pair(stride) != (1, 1) or _pair(dilation) != (1, 1) or groups != 1 or x.dim() != 4:
+        return None
+    if isinstance(padding, str):
+        return None if padding != "valid" else _product(torch, x, weight, bias)
+    down, across = _pair(padding)
+    if down or across:
+        x = torch.nn.functional.pad(x, (across, across, down, down))
+    return _product(torch, x, weight, bias)
+
+
+def _product(torch: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Convolve [B, C, H, W] with [O, C, k, l]; in memory channels are last."""
+    outputs, _, k, width = weight.shape
+    patches = _patches(torch).apply(x.permute(0, 2, 3, 1), k, width)
+    kernel = weight.permute(2, 3, 1, 0).reshape(-1, outputs)
+    made = patches.flatten(0, 2) @ kernel
+    if bias is not None:
+        made = made + bias
+    return made.unflatten(0, patches.shape[:3]).permute(0, 3, 1, 2)
+
+
+@lru_cache(maxsize=1)
+def _patches(torch: Any) -> Any:
+    """The function that gives every pixel's neighbourhood; made when PyTorch is there."""
+
+    class Patches(torch.autograd.Function):  # type: ignore[misc, name-defined, unused-ignore]
+        """[B, H, W, C] -> [B, h, w, k·l·C]; its gradient is a sum of shifted images."""
+
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Tensor, k: int, width: int) -> Tensor:
+            windows = x.unfold(1, k, 1).unfold(2, width, 1)  # [B, h, w, C, k, l]
+            return windows.permute(0, 1, 2, 4, 5, 3).flatten(3)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
+            ctx.window = inputs[1:]
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+            k, width = ctx.window
+            parts = grad.unflatten(3, (k, width, -1))
+            found: Tensor = 0
+            for i in range(k):
+                for j in range(width):
+                    around = (0, 0, j, width - 1 - j, i, k - 1 - i)
+                    found = found + torch.nn.functional.pad(parts[:, :, :, i, j], around)
+            return found, None, None
+
+    return Patches
+
+
 Leaves: TypeAlias = dict[str, Tensor]
+Gradient: TypeAlias = Callable[[Leaves, Tensor, Tensor], Leaves]
+
+_LOG = logging.getLogger("joulemesh")
+_TRACING = Lock()  # PyTorch traces in one thread at a time; nodes of one process train in threads
+
+
+class Programs:
+    """Computes the gradients of all rows at once.
+
+    ``vmap`` and ``grad`` dispatch every operation several times in Python; a traced program
+    consists of the operations that come of it, in their order, and gives the same bits.
+
+    Args:
+        torch: the module.
+        gradient: of one row.
+        rows: the most that there are at once.
+        on_gpu: whether it runs there, where convolutions are computed as products of patches.
+        convolves: whether the module has convolutions.
+        compiled: whether the program of all rows is to be compiled.
+
+    Attributes:
+        compiles: whether it is.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        gradient: Gradient,
+        rows: int,
+        *,
+        on_gpu: bool,
+        convolves: bool,
+        compiled: bool,
+    ) -> None:
+        self._torch, self._rows, self._on_gpu = torch, rows, on_gpu
+        self._batched = torch.func.vmap(gradient, randomness="error")
+        self._patches = on_gpu and convolves
+        self.compiles = compiled and importlib.util.find_spec("triton") is not None
+        self._made: dict[tuple[int, ...], Gradient] = {}
+
+    def width(self, rows: int) -> int:
+        """As many rows as a program is made for, at least those given: few serve all numbers.
+
+        >>> import types
+        >>> torch = types.SimpleNamespace(func=types.SimpleNamespace(vmap=lambda f, **_: f))
+        >>> plain = {"on_gpu": False, "convolves": False, "compiled": False}
+        >>> programs = Programs(torch, print, 100, **plain)
+        >>> [programs.width(rows) for rows in (1, 7, 9, 33, 65, 97)]
+        [1, 7, 10, 40, 80, 100]
+        """
+        step = 1 << max(0, (rows - 1).bit_length() - 3)
+        return min(self._rows, -(-rows // step) * step)
+
+    def clear(self) -> None:
+        """Forget the programs."""
+        self._made.clear()
+
+    def __call__(self, params: Leaves, x: Tensor, y: Tensor) -> Leaves:
+        """The gradients of rows; [rows, ...] each."""
+        key = tuple(x.shape[:2])
+        with self._precise(x):
+            program = self._made.get(key)
+            if program is None:
+                program = self._made[key] = self._program(params, x, y)
+            return program(params, x, y)
+
+    def _program(self, params: Leaves, x: Tensor, y: Tensor) -> Gradient:
+        proxies = require("torch.fx.experimental.proxy_tensor", "training a PyTorch module")
+
+        def batched(*given: Any) -> Any:
+            with products_for_convolutions(self._torch) if self._patches else nullcontext():
+                return self._batched(*given)
+
+        with _TRACING:
+            traced = proxies.make_fx(batched)(params, x, y)
+        keep_on(self._torch, traced, x.device)
+        if not self.compiles or len(x) < self._rows:
+            return cast(Gradient, traced)
+        compiled: Gradient = self._torch.compile(traced, dynamic=False, fullgraph=True)
+        try:
+            compiled(params, x, y)
+        except Exception as error:  # what is missing for it may show in any way
+            reason = " ".join(str(error).split())[:120]
+            self.compiles = False
+            _LOG.warning("torch.compile failed (%s); the program runs as it was traced", reason)
+            return cast(Gradient, traced)
+        return compiled
+
+    @contextmanager
+    def _precise(self, x: Tensor) -> Iterator[None]:
+        """Products that stand for convolutions are as precise as PyTorch lets those be."""
+        torch = self._torch
+        was = torch.get_float32_matmul_precision() if self._patches else ""
+        if was != "highest" or not torch.backends.cudnn.allow_tf32 or x.dtype != torch.float32:
+            yield
+            return
+        torch.set_float32_matmul_precision("high")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(was)
+
+
+def keep_on(torch: Any, traced: Any, device: Any) -> None:
+    """Let a traced program, all whose inputs are on one processor, compute nothing elsewhere.
+
+    A module or a loss that writes ``torch.tensor([1.0, 2.0])`` or ``torch.arange(8).to(x.device)``
+    would wait for a copy from the CPU in every step, which no CUDA graph can hold.
+    """
+    for name, constant in list(traced.named_buffers(recurse=False)):
+        if constant.device.type != device.type:
+            setattr(traced, name, constant.to(device))
+    for node in traced.graph.nodes:
+        made_on = node.kwargs.get("device")
+        if made_on is not None and torch.device(made_on).type != device.type:
+            node.kwargs = {**node.kwargs, "device": device}
+    traced.recompile()
+
+
 Keys: TypeAlias = NDArray[np.uint64]  # [rows]: seeds of what a module draws in one step
 
 _TRIED = 2

@@ -1,38 +1,106 @@
 """A learner of PyTorch modules: all devices of all seeds stacked, trained on a schedule.
 
 Parameters are stacked on a leading axis of rows, seed after seed, and stay on the processor, as do
-the samples, gathered by index. What is drawn is what every other learner draws.
-"""
+the samples, gathered by index. What is drawn is what every other learner draws."""
 
 from __future__ import annotations
 
-__all__ = ["TorchLearner", "TorchState"]
+__all__ = ["TorchLearner", "TorchState", "torch_identity", "torch_model_digest"]
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
+from joulemesh.metrics import CROSS_ENTROPY, LOSS, Metric, Reported, metrics_of, reported
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.training import draws
-from joulemesh.training.digests import digest
+from joulemesh.training.arrays import Tree
+from joulemesh.training.digests import (
+    array_parts,
+    data_digest,
+    digest,
+    partition_parts,
+    scaling_digest,
+)
 from joulemesh.training.driver import chunks
-from joulemesh.training.jax.chunks import evaluated
-from joulemesh.training.jax.inputs import check_inputs
-from joulemesh.training.jax.mean_model import mean_of
-from joulemesh.training.learner import DivergedError, Learner
-from joulemesh.training.members import Members
+from joulemesh.training.evaluation import evaluated
+from joulemesh.training.exchange import Exchange
+from joulemesh.training.learner import DivergedError, Learner, check_inputs, mean_of
 from joulemesh.training.options import Options
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Members, Schedule
 from joulemesh.training.tensors import Arrays, Shapes
 from joulemesh.training.torch.evaluation import COLUMNS, Evaluator, trace_columns
-from joulemesh.training.torch.identity import torch_identity
+from joulemesh.training.torch.exchange import OwnExchange, loaded, saved
 from joulemesh.training.torch.mixing import Mixer
 from joulemesh.training.torch.parts import Parts
+from joulemesh.training.torch.steps import PULL
 from joulemesh.training.trace import Trace
+
+
+def torch_model_digest(model: TorchModel, seeds: Sequence[int] = (0,)) -> str:
+    """A digest of a module: its structure, its code where that can be read, and its start."""
+    parts: list[bytes | memoryview] = [repr((model.name, model.l2, repr(model.module))).encode()]
+    kinds = {type(part) for part in model.module.modules()}
+    own = [kind for kind in kinds if kind.__module__.split(".")[0] != "torch"]
+    own.sort(key=lambda kind: kind.__qualname__)
+    named = None if model.minimised is CROSS_ENTROPY else model.minimised
+    parts += [_source(one) for one in (*own, model.loss)]
+    if named is not None:
+        parts += [named.name.encode(), _source(named.torch or named.values)]
+    for name, one in model.constants().items():
+        parts += [name.encode(), *array_parts(one.detach().cpu().numpy())]
+    for seed in seeds if model.make is not None else seeds[:1]:
+        for name, one in model.initial(seed).items():
+            parts += [name.encode(), *array_parts(one.numpy())]
+    return digest(parts)
+
+
+def _source(code: Any) -> bytes:
+    """The text of a class or function; only its name where it is in no file."""
+    if code is None:
+        return b""
+    try:
+        return inspect.getsource(code).encode()
+    except (OSError, TypeError):
+        return repr(getattr(code, "__qualname__", code)).encode()
+
+
+def _metric_parts(metric: Metric) -> list[bytes | memoryview]:
+    told = repr((metric.name, metric.share, metric.devices)).encode()
+    return [told, _source(metric.values), _source(metric.finish)]
+
+
+def torch_identity(
+    model: TorchModel,
+    dataset: Dataset,
+    partitions: Sequence[Partition],
+    schedule: Schedule,
+    options: Options,
+    seeds: Sequence[int],
+    exchange: Exchange | None = None,
+) -> dict[str, str]:
+    """Digests of all that decides a run's numbers, by name."""
+    told: tuple[Any, ...] = (options, "torch", tuple(seeds))
+    if exchange is not None:
+        told += (exchange.apply.__module__, getattr(exchange.apply, "__qualname__", ""))
+    digests = {
+        "normalisation": scaling_digest(dataset),
+        "data": data_digest(dataset),
+        "model": torch_model_digest(model, seeds),
+        "partition": digest(partition_parts(partitions)),
+        "plan": schedule.digest(),
+        "options": digest([repr(told).encode()]),
+    }
+    if reported(options) != Reported():
+        measured = [m for m in metrics_of(*reported(options)) if m.name != LOSS.name]
+        digests["evaluation"] = digest(part for m in measured for part in _metric_parts(m))
+    return digests
+
 
 Tensor: TypeAlias = Any
 Leaves: TypeAlias = dict[str, Tensor]
@@ -48,11 +116,13 @@ class TorchState:
         iteration: iterations completed.
         params: [rows, ...] each.
         memory: what the optimisers remember, [rows, ...] each.
+        exchange: the state of a method's own exchange, of each seed.
     """
 
     iteration: int
     params: Leaves
     memory: Leaves
+    exchange: list[Tree] = field(default_factory=list)
 
 
 class TorchLearner:
@@ -66,6 +136,7 @@ class TorchLearner:
         options: settings.
         seeds: repetition seeds; each redraws batches and, if the model can be made anew, initial
             parameters.
+        own_exchange: a method's own exchange, in place of the schedule's mixing.
 
     Attributes:
         on_stage: told whether it trains or evaluates.
@@ -79,6 +150,8 @@ class TorchLearner:
         schedule: Schedule,
         options: Options | None = None,
         seeds: Sequence[int] = (0,),
+        *,
+        own_exchange: Exchange | None = None,
     ) -> None:
         self.model, self.dataset, self.partitions = model, dataset, tuple(partitions)
         self.schedule, self.options = schedule, options or Options()
@@ -91,12 +164,20 @@ class TorchLearner:
         self._torch, self._dtype, self._batches = parts.torch, parts.dtype, parts.batches
         by_samples = self.options.weights == "samples"
         weights = schedule.mean_weights(self._batches.sizes, by_samples=by_samples)
-        self._mixer = Mixer(self._torch, schedule, weights, by_samples=by_samples)
+        self._method, own = own_exchange, own_exchange is not None
+        self._mixer = Mixer(self._torch, schedule, weights, by_samples=by_samples, own=own)
         self.evaluator = Evaluator(
             self._torch, parts.gradients, parts.samples, self.partitions, schedule, self._mixer,
             self.options,
         )  # fmt: skip
-        self._steps = parts.steps(self._rate_of_rows())
+        self._own: OwnExchange | None = None
+        if own_exchange is not None:
+            self._own = OwnExchange(
+                self._torch, own_exchange, schedule, self._mixer, parts.gradients, parts.samples,
+                self.partitions, self.seeds,
+            )  # fmt: skip
+        self._pulled = self._own is not None and self._own.corrects
+        self._steps = parts.steps(self._rate_of_rows(), pulled=self._pulled)
 
     @property
     def together(self) -> bool:
@@ -145,7 +226,8 @@ class TorchLearner:
         """The initial parameters: of each seed one set, the same for all its devices."""
         first = [self.model.initial(seed) for seed in self.seeds]
         params = self._parts.stacked(first, self.schedule.devices)
-        return TorchState(0, params, self._steps.optimizer.memory(params))
+        states = [] if self._own is None else self._own.begin(self._by_device(params))
+        return TorchState(0, params, self._steps.optimizer.memory(params), states)
 
     def _by_device(self, leaves: Leaves) -> Leaves:
         """Views [S, N, ...] of rows."""
@@ -165,7 +247,8 @@ class TorchLearner:
         return mean
 
     def _named(self, state: TorchState) -> Iterator[tuple[str, Tensor]]:
-        for part, leaves in (("params", state.params), ("optimizer", state.memory)):
+        kept = {name: one for name, one in state.memory.items() if not name.startswith(PULL)}
+        for part, leaves in (("params", state.params), ("optimizer", kept)):
             for name, leaf in self._by_device(leaves).items():
                 yield f"{part}.{name}", leaf
 
@@ -177,7 +260,8 @@ class TorchLearner:
     def save(self, state: TorchState) -> Arrays:
         """The state as named arrays, [seeds, devices, ...]."""
         arrays = {name: np.array(leaf.cpu().numpy()) for name, leaf in self._named(state)}
-        return {"iteration": np.array(state.iteration, np.int64), **arrays}
+        done = np.array(state.iteration, np.int64)
+        return {"iteration": done, **arrays, **saved(state.exchange)}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> TorchState:
         """The state that `save` gave."""
@@ -185,6 +269,7 @@ class TorchLearner:
         for name, leaf in self._named(state):
             leaf.copy_(self._torch.as_tensor(np.asarray(arrays[name])))
         state.iteration = int(arrays["iteration"])
+        state.exchange = loaded(state.exchange, arrays)
         return state
 
     # Training -----------------------------------------------------------------------------------
@@ -199,18 +284,19 @@ class TorchLearner:
         stop = min(start + self.options.chunk_iterations, self.schedule.iterations)
         measured = np.flatnonzero(evaluated(self.options, self.schedule, start, stop)) + start
         found, drift, good = [], [], []
+        reports: list[Tree | None] = []
         self._steps.expect(start, [self._rounds(t) for t in range(start, stop)])
         with self._torch.random.fork_rng(devices=self._parts.forked):
             for t in range(start, stop):
                 params = self._by_device(state.params)
                 with self._torch.no_grad():
                     self._mixer.give(t, params)
+                    self._pull(state, t)
                 self._steps.train(state.params, state.memory, t)
                 if t in measured:
                     drift.append(self.evaluator.consensus(params, t))
-                if self.schedule.exchanged[t]:
-                    with self._torch.no_grad():
-                        self._mixer.mix(t, params)
+                with self._torch.no_grad():
+                    reports.append(self._exchange(state, t, params))
                 good.append((t, self._finite(params)))
                 if t in measured:
                     self._require_finite(good)
@@ -219,7 +305,23 @@ class TorchLearner:
                     self.on_stage("training")
             self._require_finite(good)
         state.iteration = stop
-        return state, self._trace(measured, found, drift)
+        sent = () if self._own is None else self._own.reports(reports)
+        return state, self._trace(measured, found, drift, sent)
+
+    def _pull(self, state: TorchState, t: int) -> None:
+        """Have every step of an iteration corrected as the method says."""
+        if self._own is not None and self._pulled:
+            for name, leaf in self._own.pull(state.exchange, self._steps.of(t)).items():
+                state.memory[f"{PULL}{name}"].copy_(leaf)
+
+    def _exchange(self, state: TorchState, t: int, params: Leaves) -> Tree | None:
+        """Exchange parameters in place, in iterations that do; what a method reports of it."""
+        if not self.schedule.exchanged[t]:
+            return None
+        if self._own is not None:
+            return self._own.mix(t, params, state.exchange)
+        self._mixer.mix(t, params)
+        return None
 
     def _rounds(self, t: int) -> NDArray[np.integer[Any]]:
         """Rounds [S, N] of an iteration."""
@@ -252,21 +354,25 @@ class TorchLearner:
         good.clear()
 
     def _trace(
-        self, measured: NDArray[np.int64], found: list[dict[str, Any]], drift: list[Any]
+        self,
+        measured: NDArray[np.int64],
+        found: list[dict[str, Any]],
+        drift: list[Any],
+        sent: Tree,
     ) -> Trace:
         if not found:
-            return self._empty()
+            return self._empty(sent)
         dtype = np.float64 if self._dtype == self._torch.float64 else np.float32
         columns = trace_columns(found, drift, dtype)
         counts = self.evaluator.counts.columns(measured)
-        return Trace(measured + 1, **columns, **counts, score=self.evaluator.score)
+        return Trace(measured + 1, **columns, **counts, sent=sent, score=self.evaluator.score)
 
-    def _empty(self) -> Trace:
+    def _empty(self, sent: Tree) -> Trace:
         nothing, none = np.zeros((0, len(self.seeds))), np.zeros(0, np.int64)
         columns: dict[str, Any] = dict.fromkeys(COLUMNS, nothing)
         own = dict.fromkeys(self.evaluator.further, nothing)
         counts = self.evaluator.counts.columns(none)
-        return Trace(none, **columns, own=own, **counts, score=self.evaluator.score)
+        return Trace(none, **columns, own=own, **counts, sent=sent, score=self.evaluator.score)
 
     def train(self, state: TorchState | None = None) -> Iterator[tuple[TorchState, Trace]]:
         """Run to the end of the schedule; see `training.driver.chunks`."""
@@ -290,7 +396,13 @@ class TorchLearner:
     def identity(self) -> dict[str, str]:
         """Digests of all that decides the numbers, by name."""
         return torch_identity(
-            self.model, self.dataset, self.partitions, self.schedule, self.options, self.seeds
+            self.model,
+            self.dataset,
+            self.partitions,
+            self.schedule,
+            self.options,
+            self.seeds,
+            self._method,
         )
 
     def digest(self) -> str:

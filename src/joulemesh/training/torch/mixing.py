@@ -6,6 +6,7 @@ __all__ = ["Mixer"]
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,28 +14,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from joulemesh.errors import ScenarioError
+from joulemesh.training.arrays import ROUND
 from joulemesh.training.messages import RoundedExchange, RoundedExchanges
 from joulemesh.training.schedule import Schedule
 
 Tensor: TypeAlias = Any
-
-
-def half(torch: Any, values: Tensor) -> Tensor:
-    """Round to IEEE half precision, to nearest and ties to even, in the type of the values.
-
-    PyTorch converts 64 bits to 16 by way of 32, and rounds twice.
-    """
-    if values.dtype != torch.float64:
-        return values.to(torch.float16).to(values.dtype)
-    exponent = torch.frexp(values).exponent.clamp(min=-13)  # below, numbers are subnormal
-    last = torch.ldexp(torch.ones_like(values), exponent - 11)  # the place of the last digit
-    made = torch.round(values / last) * last
-    most = torch.finfo(torch.float16).max
-    return torch.where(made.abs() > most, torch.copysign(made * torch.inf, made), made)
-
-
-ROUND = {"float16": half}
-"""How values are rounded, by the name of the type in which they travel."""
 
 
 class Mixer:
@@ -45,16 +29,23 @@ class Mixer:
         schedule: presence and mixing.
         weights: float64 [S, N]: of the exact mean, on any positive scale.
         by_samples: whether they are the devices' numbers of samples.
+        own: whether a method's own exchange takes the place of the schedule's mixing.
     """
 
     def __init__(
-        self, torch: Any, schedule: Schedule, weights: NDArray[np.float64], *, by_samples: bool
+        self,
+        torch: Any,
+        schedule: Schedule,
+        weights: NDArray[np.float64],
+        *,
+        by_samples: bool,
+        own: bool = False,
     ) -> None:
-        self._torch, self._schedule, self._weights = torch, schedule, weights
+        self._torch, self._schedule, self.weights, self._own = torch, schedule, weights, own
         # A dense matrix is the plain mean itself; a sparse one leaves its place to the mean.
         self._instead = schedule.kind == "sparse" or by_samples
         self._latest: dict[str, tuple[bytes, Tensor]] = {}
-        if schedule.wire and schedule.kind != "messages":
+        if schedule.wire and schedule.kind != "messages" and not own:
             raise ScenarioError(
                 f"messages are rounded to {schedule.wire}, and a schedule of mixing that is "
                 f"{schedule.kind} has no messages: give it RoundedExchanges"
@@ -63,6 +54,8 @@ class Mixer:
     def averages(self, iteration: int) -> bool:
         """Does every active device take the weighted mean in an iteration (from 0)?"""
         exact = bool(self._schedule.exact[iteration]) and self._instead
+        if self._own:
+            return False
         return self._schedule.kind == "mean" or exact
 
     @property
@@ -74,7 +67,7 @@ class Mixer:
 
     def share(self, iteration: int) -> NDArray[np.float64]:
         """float64 [S, N]: each device's weight in the mean of those that are active."""
-        weights = np.where(self._schedule.active[iteration], self._weights, 0.0)
+        weights = np.where(self._schedule.active[iteration], self.weights, 0.0)
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def mix(self, iteration: int, params: dict[str, Tensor]) -> None:
@@ -150,7 +143,7 @@ class Mixer:
 
     def _rounded(self, values: Tensor) -> Tensor:
         """What receivers get of some values."""
-        return ROUND[self._schedule.wire](self._torch, values)
+        return ROUND[self._schedule.wire](values)
 
     def _mix_parts(self, iteration: int, params: dict[str, Tensor]) -> None:
         """Mix parts of the parameters, as one vector, that have a matrix each."""
@@ -169,13 +162,15 @@ class Mixer:
             leaf.copy_(whole[:, :, first : first + size].reshape(leaf.shape))
             first += size
 
+    def once(self, iteration: int, values: Tensor) -> Tensor:
+        """W times the devices' values [N, P], once, with the W of an iteration."""
+        if self._schedule.kind == "sparse":
+            return self._sparse(iteration, partial(_placed, self._torch, values), values) @ values
+        return self._operator(iteration, values)(values)
+
     def _operator(self, iteration: int, like: Tensor) -> Any:
         """[S, N, P] -> that after the exchange, right for the active devices."""
-        torch = self._torch
-
-        def placed(array: NDArray[Any]) -> Tensor:
-            return torch.as_tensor(np.ascontiguousarray(array), dtype=like.dtype).to(like.device)
-
+        placed = partial(_placed, self._torch, like)
         if self.averages(iteration):
             found = self.share(iteration)[:, None]
             share = self._kept(("share", found.tobytes()), lambda: placed(found))
@@ -219,3 +214,8 @@ class Mixer:
         for _ in range(self._schedule.mixing_rounds):
             wide = lists @ wide
         return wide.reshape(devices, seeds, -1).transpose(0, 1)
+
+
+def _placed(torch: Any, like: Tensor, array: NDArray[Any]) -> Tensor:
+    """An array as a tensor of the type and on the processor of another."""
+    return torch.as_tensor(np.ascontiguousarray(array), dtype=like.dtype).to(like.device)

@@ -19,17 +19,16 @@ from joulemesh.models.torch_model import TorchModel, checked
 from joulemesh.optional import require
 from joulemesh.training.options import Options
 from joulemesh.training.torch.gradients import Gradients, has_convolutions
-from joulemesh.training.torch.placed import PlacedBatches
-from joulemesh.training.torch.samples import Samples, seen_shape
+from joulemesh.training.torch.samples import PlacedBatches, Samples, seen_shape
 from joulemesh.training.torch.steps import LocalSteps
 
 Tensor: TypeAlias = Any
 Leaves: TypeAlias = dict[str, Tensor]
 
 _LOG = logging.getLogger("joulemesh")
-# Multiply-adds of a forward pass that are worth a second thread: of all devices at once, in few
-# large operations, and of one device after another, in many small ones.
-WORTH_THREADS = {"together": 10e6, "alone": 100e6}
+# Multiply-adds of a forward pass that are worth a second thread. Below it all threads gain at most
+# 1.4 times on two quiet cores, and lose up to a hundredfold on busy ones (torch-threads.md).
+WORTH_THREADS = 100e6
 
 
 def processor(torch: Any) -> Any:
@@ -115,8 +114,8 @@ class Parts:
         of the work alone, since other sums would come of another number of threads.
         """
         torch, before = self.torch, self.torch.get_num_threads()  # of the calling thread
-        worth = WORTH_THREADS["together" if self.gradients.together else "alone"]
-        if before > 1 and self.device.type == "cpu" and self.multiply_adds < worth:
+        small = self.multiply_adds < WORTH_THREADS
+        if before > 1 and self.device.type == "cpu" and small:
             torch.set_num_threads(1)
         try:
             yield
@@ -124,11 +123,10 @@ class Parts:
             if torch.get_num_threads() != before:
                 torch.set_num_threads(before)
 
-    def steps(self, rates: NDArray[np.float64]) -> LocalSteps:
-        """What trains rows with these learning rates."""
-        return LocalSteps(
-            self.torch, self.gradients, self.samples, self.batches, self._options, rates
-        )
+    def steps(self, rates: NDArray[np.float64], *, pulled: bool = False) -> LocalSteps:
+        """What trains rows with these learning rates; a method may correct every step."""
+        held = (self.torch, self.gradients, self.samples, self.batches, self._options)
+        return LocalSteps(*held, rates, pulled=pulled)
 
     def stacked(self, first: Sequence[Mapping[str, Tensor]], devices: int) -> Leaves:
         """Rows of parameters: of each seed one set, the same for all its devices."""

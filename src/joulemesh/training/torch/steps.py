@@ -1,26 +1,304 @@
-"""The local rounds of all rows: steps of those that are still at work, drawn ahead."""
+"""The local rounds of all rows: steps of those that are still at work, drawn ahead; optimisers."""
 
 from __future__ import annotations
 
-__all__ = ["LocalSteps"]
+__all__ = [
+    "OPTIMIZERS",
+    "PULL",
+    "Alone",
+    "Graphs",
+    "LocalSteps",
+    "Optimizer",
+    "corrected",
+    "optimizer_of",
+]
 
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.errors import ScenarioError
 from joulemesh.training.options import Options
-from joulemesh.training.torch.alone import Alone
 from joulemesh.training.torch.gradients import Gradients
-from joulemesh.training.torch.graphs import Graphs
-from joulemesh.training.torch.optimizers import optimizer_of
-from joulemesh.training.torch.placed import PlacedBatches
-from joulemesh.training.torch.samples import Samples
+from joulemesh.training.torch.samples import PlacedBatches, Samples
 
 Tensor: TypeAlias = Any
-Leaves: TypeAlias = dict[str, Tensor]
+Leaves: TypeAlias = dict[str, Tensor]  # [rows, ...] each
+
+PULL = "pull."
+"""Names of what a method subtracts after each step begin with it."""
+_B1, _B2, _EPS, _DECAY = 0.9, 0.999, 1e-8, 1e-4  # optax's defaults
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """An optimiser whose memory is tensors with one row for each device.
+
+    Attributes:
+        memory: parameters -> memory by name; nothing for plain SGD.
+        update: (parameters, gradients, memory, learning rates [rows]): changes the first and the
+            third in place.
+    """
+
+    memory: Callable[[Leaves], Leaves]
+    update: Callable[[Leaves, Leaves, Leaves, Tensor], None]
+
+
+def _wide(rate: Tensor, leaf: Tensor) -> Tensor:
+    """One factor for each row."""
+    return rate.to(leaf.dtype).reshape(-1, *[1] * (leaf.dim() - 1))
+
+
+def _sgd(params: Leaves, grads: Leaves, memory: Leaves, rate: Tensor) -> None:
+    for name, leaf in params.items():
+        leaf.addcmul_(_wide(rate, leaf), grads[name], value=-1)
+
+
+def _moments(params: Leaves) -> Leaves:
+    zeros = {f"{which}.{n}": p.new_zeros(p.shape) for which in "mv" for n, p in params.items()}
+    first = next(iter(params.values()))
+    return {**zeros, "count": first.new_zeros(len(first))}
+
+
+def _adam(decay: float) -> Callable[[Leaves, Leaves, Leaves, Tensor], None]:
+    def update(params: Leaves, grads: Leaves, memory: Leaves, rate: Tensor) -> None:
+        count = memory["count"].add_(1)
+        for name, leaf in params.items():
+            grad, mean, square = grads[name], memory[f"m.{name}"], memory[f"v.{name}"]
+            mean.mul_(_B1).add_(grad, alpha=1 - _B1)
+            square.mul_(_B2).addcmul_(grad, grad, value=1 - _B2)
+            corrected = mean / _wide(1 - _B1**count, leaf)
+            spread = (square / _wide(1 - _B2**count, leaf)).sqrt_().add_(_EPS)
+            step = corrected / spread
+            if decay:
+                step.add_(leaf, alpha=decay)
+            leaf.sub_(_wide(rate, leaf) * step)
+
+    return update
+
+
+OPTIMIZERS = {
+    "sgd": Optimizer(lambda params: {}, _sgd),
+    "adam": Optimizer(_moments, _adam(0.0)),
+    "adamw": Optimizer(_moments, _adam(_DECAY)),
+}
+
+
+def optimizer_of(name: str) -> Optimizer:
+    """The optimiser of a name.
+
+    >>> optimizer_of("lion")
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: training.optimizer = 'lion' is not one of those for PyTorch ...
+    """
+    if name not in OPTIMIZERS:
+        raise ScenarioError(
+            f"training.optimizer = {name!r} is not one of those for PyTorch modules: use "
+            f"{', '.join(OPTIMIZERS)}"
+        )
+    return OPTIMIZERS[name]
+
+
+def corrected(optimizer: Optimizer) -> Optimizer:
+    """An optimiser after whose steps a method's correction is subtracted, kept in its memory."""
+
+    def memory(params: Leaves) -> Leaves:
+        pull = {f"{PULL}{name}": leaf.new_zeros(leaf.shape) for name, leaf in params.items()}
+        return {**optimizer.memory(params), **pull}
+
+    def update(params: Leaves, grads: Leaves, memory: Leaves, rate: Tensor) -> None:
+        optimizer.update(params, grads, memory, rate)
+        for name, leaf in params.items():
+            leaf.sub_(memory[f"{PULL}{name}"])
+
+    return Optimizer(memory, update)
+
+
 Held: TypeAlias = tuple[Leaves, Leaves]  # parameters and memory, [rows, ...] each
 IntArray = NDArray[np.int64]
+
+
+class Alone:
+    """Trains rows by themselves, with modules that draw nothing: steps have no seeds here.
+
+    Args:
+        torch: the module.
+        gradients: the model.
+        samples: placed on the CPU.
+        optimizer: of stacked rows.
+    """
+
+    def __init__(
+        self, torch: Any, gradients: Gradients, samples: Samples, optimizer: Optimizer
+    ) -> None:
+        self._torch, self._gradients, self._samples = torch, gradients, samples
+        self._optimizer = optimizer
+
+    @cached_property
+    def _module(self) -> Any:
+        return self._gradients.twin()
+
+    def play(
+        self,
+        held: Held,
+        rows: IntArray,
+        drawn: tuple[Tensor, NDArray[np.bool_] | None],
+        steps: IntArray,
+        rates: Tensor,
+    ) -> None:
+        """Steps of some rows, in place.
+
+        Args:
+            held: all rows.
+            rows: which of them, those with most steps first.
+            drawn: their samples, [steps, rows, B]; and of that shape False where a batch is
+                shorter, or None if all are whole.
+            steps: of each of them, at most as many as are drawn.
+            rates: the learning rate of each of all rows.
+        """
+        index, valid = drawn
+        counts = None if valid is None else valid.sum(axis=2)  # the first samples are there
+        for i, row in enumerate(rows):
+            batches = list(index[: int(steps[i]), i])
+            if counts is not None:
+                batches = [one[: int(counts[k, i])] for k, one in enumerate(batches)]
+            self._train(held, int(row), batches, rates)
+
+    def _train(self, held: Held, row: int, batches: list[Tensor], rates: Tensor) -> None:
+        """The steps of one row, on a module's own parameters, whose layout suits it."""
+        torch, module = self._torch, self._module
+        named = dict(module.named_parameters())
+        own = {name: named[name] for name in held[0]}
+        # One row each, in the memory of the module's parameters.
+        params = {name: one.detach()[None] for name, one in own.items()}
+        memory = {name: leaf[row : row + 1] for name, leaf in held[1].items()}
+        rate = rates[row : row + 1]
+        for name, leaf in held[0].items():
+            params[name][0].copy_(leaf[row])
+        for batch in batches:
+            x, y = self._samples.train(batch)
+            found = torch.autograd.grad(
+                self._gradients.scored(module(x), own, y),
+                list(own.values()),
+                materialize_grads=True,
+            )
+            grads = {name: one[None] for name, one in zip(own, found, strict=True)}
+            with torch.no_grad():
+                self._optimizer.update(params, grads, memory, rate)
+        for name, leaf in held[0].items():
+            leaf[row].copy_(params[name][0])
+
+
+Step: TypeAlias = Callable[[Held, Tensor, Tensor, int], None]
+
+_LOG = logging.getLogger("joulemesh")
+_KEPT = 64  # graphs
+_WARM = 2
+_ABANDONED: list[Any] = []  # PyTorch's allocator may still ask the graph of a capture that failed
+
+
+@dataclass(frozen=True, eq=False)
+class _Captured:
+    graph: Any
+    index: Tensor  # which samples: written before each replay
+
+
+class Graphs:
+    """Replays steps on the same memory; a step that cannot be captured runs as it is.
+
+    A graph is of one place in memory, one number of rows that are at work and one tensor of
+    learning rates: the schedules of a run have few of them, again and again.
+
+    Only the main thread captures: PyTorch captures one graph at a time in a process, and nodes of
+    one process train in threads.
+
+    Args:
+        torch: the module.
+        step: (held, index, rates, busy) -> None, in place.
+    """
+
+    def __init__(self, torch: Any, step: Step) -> None:
+        self._torch, self._step = torch, step
+        self._captured: dict[tuple[Any, ...], _Captured] = {}
+        self._seen: set[tuple[Any, ...]] = set()
+        self._works = True
+        # One for all graphs: they follow one another, and share what their steps compute in.
+        self._pool: Any = None
+        self._side: Any = None
+
+    @property
+    def captured(self) -> bool:
+        """Are steps replayed?"""
+        return bool(self._captured)
+
+    def step(self, held: Held, index: Tensor, rates: Tensor, busy: int) -> None:
+        """Do a step."""
+        if not self._works or threading.current_thread() is not threading.main_thread():
+            self._step(held, index, rates, busy)
+            return
+        addresses = tuple(leaf.data_ptr() for leaves in held for leaf in leaves.values())
+        key = (addresses, tuple(index.shape), rates.data_ptr(), busy)
+        found = self._captured.get(key)
+        if found is None and key in self._seen and len(self._captured) < _KEPT:
+            found = self._tried(key, held, index, rates, busy)
+        if found is None:
+            # The first time too: that makes the program, and most numbers of rows come once.
+            self._seen.add(key)
+            self._step(held, index, rates, busy)
+            return
+        found.index.copy_(index)
+        found.graph.replay()
+
+    def _tried(
+        self, key: tuple[Any, ...], held: Held, index: Tensor, rates: Tensor, busy: int
+    ) -> _Captured | None:
+        """The graph of a step, kept; None where there cannot be one."""
+        torch = self._torch
+        current = torch.cuda.current_stream()
+        try:
+            self._captured[key] = self._capture(held, index, rates, busy)
+        except Exception as error:  # a module may do what no graph can hold
+            self._works = False
+            self._captured.clear()
+            torch.cuda.set_stream(current)  # a capture that fails stays on its own
+            reason = " ".join(str(error).split())[:120]
+            _LOG.warning("steps are not captured as CUDA graphs (%s), only slower", reason)
+            return None
+        return self._captured[key]
+
+    def _capture(self, held: Held, index: Tensor, rates: Tensor, busy: int) -> _Captured:
+        torch, own = self._torch, index.clone()
+        self._side = side = self._side or torch.cuda.Stream()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # what was computed without it stays with another stream
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            # What libraries set up at their first call is not captured, so steps go ahead, on
+            # copies: the held rows are as they were.
+            spare: Any = tuple({n: leaf.clone() for n, leaf in leaves.items()} for leaves in held)
+            for _ in range(_WARM):
+                self._step(spare, own, rates, busy)
+            del spare
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # the steps that went ahead would hold as much again
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        _ABANDONED.append(graph)
+        # Other threads may prepare the next run on this GPU meanwhile.
+        mode = {"pool": self._pool, "stream": side, "capture_error_mode": "thread_local"}
+        with torch.cuda.graph(graph, **mode):
+            self._step(held, own, rates, busy)
+        _ABANDONED.remove(graph)
+        return _Captured(graph, own)
+
 
 _DRAWN_BYTES = 2**26  # indices of samples that are drawn at once
 _GROUP_BYTES = 12 << 20  # of parameters; gradients and samples want as much again
@@ -37,6 +315,7 @@ class LocalSteps:
         batches: which of them are drawn.
         options: the optimiser and the size of a batch.
         rates: the learning rate of each row.
+        pulled: whether a method corrects every step.
     """
 
     def __init__(
@@ -47,10 +326,13 @@ class LocalSteps:
         batches: PlacedBatches,
         options: Options,
         rates: NDArray[np.float64],
+        *,
+        pulled: bool = False,
     ) -> None:
         self._torch, self._gradients, self._samples = torch, gradients, samples
         self._batches, self._batch = batches, options.batch_size
-        self.optimizer = optimizer_of(options.optimizer)
+        plain = optimizer_of(options.optimizer)
+        self.optimizer = corrected(plain) if pulled else plain
         self._rates = torch.as_tensor(rates).to(samples.device)
         self._rows = np.arange(len(rates))
         self._graphs: Graphs | None = None
@@ -77,9 +359,13 @@ class LocalSteps:
         self._steps = np.stack([self._batches.steps(one) for one in rounds])
         self._batches.expect(start, self._steps.max(axis=1))
 
+    def of(self, iteration: int) -> IntArray:
+        """int64 [rows]: the steps of an iteration (from 0)."""
+        return np.asarray(self._steps[iteration - self._start])
+
     def train(self, params: Leaves, memory: Leaves, iteration: int) -> None:
         """The rounds of an iteration (from 0), in place; rows with most steps are worked first."""
-        steps = self._steps[iteration - self._start]
+        steps = self.of(iteration)
         if not steps.any():
             return
         if self._alone is not None:

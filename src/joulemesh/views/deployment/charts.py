@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Curve", "chart_data", "event_words"]
+__all__ = ["Curve", "chart_data", "event_words", "flow"]
 
 import base64
 import math
@@ -17,12 +17,30 @@ from joulemesh.deploy.record.chronicle import accuracies, presence
 from joulemesh.deploy.record.costs import Costs
 from joulemesh.deploy.record.history import Event, History
 from joulemesh.deploy.record.receipt import KINDS
-from joulemesh.views.deployment.flow import flow
-from joulemesh.views.plan.digest import every
-from joulemesh.views.plan.iteration import gantt_data
+from joulemesh.views.plan.digest import every, flow_data, gantt_data, metered_flow
 
 if TYPE_CHECKING:
     from joulemesh.views.deployment.page import DeploymentView
+
+
+def flow(view: DeploymentView) -> dict[str, Any]:
+    """Where the joules went, by the meters of the devices whose journals there are.
+
+    Before any device has told what it spent: where the plan has them go.
+    """
+    receipt = view.receipt
+    there = np.isfinite(receipt.spent_j)
+    if not there.any():
+        return {"title": "Where the planned joules go", **flow_data(view.plan, receipt.names)}
+    uses = {
+        "train": np.nansum(receipt.metered.train_j, axis=0),
+        "exchange": np.nansum(receipt.metered.exchange_j, axis=0),
+        "outside": np.maximum(receipt.outside_j, 0.0),
+        "left": np.maximum(receipt.battery_j - receipt.spent_j, 0.0),
+    }
+    title = f"Where the joules went ({receipt.word})"
+    return {"title": title, **metered_flow(uses, receipt.names, np.flatnonzero(there))}
+
 
 FloatArray = NDArray[np.float64]
 
@@ -41,6 +59,7 @@ _WORDS = {
     "gift": "took up the parameters of iteration {iteration} from {giver}",
     "infeasible": "finds no plan for view {view}",
     "left": "left",
+    "lost": "has lost its folder, says {sender}: it had iteration {had}, and has {has}",
     "not-evaluated": "could not evaluate iteration {iteration}",
     "not-saved": "could not save",
     "not-trained": "could not train iteration {iteration}",
@@ -58,6 +77,8 @@ _SAID = (
     "missed",
     "device",
     "giver",
+    "had",
+    "has",
     "iteration",
     "sender",
     "to",

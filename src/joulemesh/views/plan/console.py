@@ -11,7 +11,7 @@ from joulemesh.planning.columns import spent_on
 from joulemesh.planning.plan import Plan
 from joulemesh.units import column, duration, energy
 from joulemesh.views.terminal import Column, picture, show_row, show_table
-from joulemesh.views.values import by_section
+from joulemesh.views.words import by_section
 
 __all__ = ["show_figures", "show_plan"]
 

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from textwrap import shorten
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
-from joulemesh.planning.account import Account
-from joulemesh.planning.plan import Plan
-
 __all__ = [
     "BINDING_KINDS",
     "BINDING_WORDS",
+    "MOST_DOTS",
     "Grid",
     "battery_left",
     "departed",
@@ -23,11 +13,32 @@ __all__ = [
     "drawn",
     "every",
     "few_digits",
+    "flow_data",
     "frame_m",
+    "gantt_data",
+    "harvest_data",
+    "iteration_data",
     "link_energy_j",
+    "map_data",
+    "metered_flow",
+    "method_flow",
     "rounds_grid",
     "route_words",
 ]
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from textwrap import shorten
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.errors import ScenarioError
+from joulemesh.ledger import total_of
+from joulemesh.planning.account import Account
+from joulemesh.planning.gantt import Draft, Gantt
+from joulemesh.planning.plan import Plan
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -234,7 +245,347 @@ def battery_left(plan: Plan, when: IntArray) -> Iterator[FloatArray]:
             spent = spent + plan.exchange_j[since:until].sum(axis=0)
         if plan.world.devices.idle_w is not None:
             spent = spent + sum(plan.idle_j(row) for row in range(since, until))
-        if plan.timeline.stored_j is not None:
-            spent = spent - plan.timeline.stored_j[since:until].sum(axis=0)
+        spent = spent - total_of(plan.timeline.exchange.harvested_j[since:until])
         since = until
         yield 1.0 - spent / plan.energy_budget_j
+
+
+_MOST_BARS = 3_000
+_MOST_ROWS = 60
+
+
+def gantt_data(plan: Plan) -> list[dict[str, Any]]:
+    """What ``gantt.js`` draws: the first iteration that exchanges, and the longest.
+
+    With many messages, plays and chunks of a transmission are one bar; with many devices, those
+    that finish last have a row (``shown``).
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
+    >>> [one["title"] for one in gantt_data(made)]
+    ['iteration 1', 'iteration 72 (the longest)']
+    """
+    exchanging = np.flatnonzero(plan.exchanged)
+    first = int(exchanging[0]) if len(exchanging) else 0
+    seconds = plan.planned.latency_s
+    longest = int(np.argmax(seconds))
+    rows = [first] if seconds[longest] <= seconds[first] * (1 + 1e-9) else [first, longest]
+    titles = [f"iteration {first + 1}", f"iteration {longest + 1} (the longest)"]
+    return [
+        {"title": title, **chart}
+        for title, row in zip(titles, rows, strict=False)
+        if (chart := iteration_data(plan, row + 1)) is not None
+    ]
+
+
+def iteration_data(plan: Plan, iteration: int, most: int = _MOST_BARS) -> dict[str, Any] | None:
+    """One iteration (1..n) with few bars; None where it sends more messages than can be looked at.
+
+    Args:
+        plan: the plan.
+        iteration: which.
+        most: bars that may be drawn.
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
+    >>> iteration_data(made, 7)["iteration"]
+    7
+    """
+    if not 1 <= iteration <= plan.iterations:
+        raise ScenarioError(f"iteration {iteration} is not one of 1..{plan.iterations}")
+    try:
+        draft = _draft(plan, iteration, most)
+    except ScenarioError:  # of very many messages no time line is drawn
+        return None
+    shown = _last(draft, most)
+    chart = draft.gantt(shown)
+    bars = tuple(bar for bar in chart.bars if bar.kind != "rest")
+    return {**_short(replace(chart, bars=bars[:most], names=())), "shown": shown}
+
+
+def _draft(plan: Plan, iteration: int, most: int) -> Draft:
+    """Every message, or with many of them every transmission of the pattern."""
+    route = plan.route(iteration)
+    crowded = route is not None and 2 * route.count > most
+    return Draft(plan, iteration, merged=crowded)
+
+
+def _last(draft: Draft, most: int) -> list[int]:
+    """All devices, or of many those that finish last, by their numbers."""
+    devices, bars = len(draft.counts), int(draft.counts.sum()) + len(draft.resting)
+    if devices <= _MOST_ROWS and bars <= most:
+        return list(range(devices))
+    order = np.argsort(-draft.until_s, kind="stable")
+    order = order[draft.counts[order] > 0]
+    fitting = max(1, int(np.searchsorted(np.cumsum(draft.counts[order]), most, side="right")))
+    return sorted(order[: min(_MOST_ROWS, fitting)].tolist())
+
+
+def _short(chart: Gantt) -> dict[str, Any]:
+    """As plain values, the figures of the bars with few digits."""
+    data = chart.to_dict()
+    for bar in data["bars"]:
+        for name in ("ready_s", "start_s", "end_s", "joules"):
+            bar[name] = float(f"{bar[name]:.9g}")
+    return data
+
+
+MOST_DOTS = 2_000
+"""Devices that are drawn one by one; more are summarised in cells."""
+
+_MOST_LINKS = 4_000  # beside the route's; more cannot be told apart
+_ACROSS = 14  # cells along each side of the map
+_MOST_JOINTS = 1_200  # pairs of cells that are joined
+
+
+def map_data(plan: Plan) -> dict[str, Any]:
+    """What ``map.js`` draws: places, links and what they cost, the route, and what binds whom.
+
+    Args:
+        plan: the plan; with more than `MOST_DOTS` devices there are ``cells`` in place of ``at``.
+
+    >>> import joulemesh
+    >>> data = map_data(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
+    >>> len(data["at"]), len(data["route"]["ends"]), "cells" in data
+    (20, 19, False)
+    """
+    graph, used = plan.world.graph, np.unique(plan.timeline.route.link_index)
+    energy = link_energy_j(plan, drawn(len(graph.edges)))
+    data: dict[str, Any] = {
+        "frame": few_digits(np.array(frame_m(plan)), 6),
+        "energy": few_digits(np.array([energy.min(), energy.max()])),
+        "words": route_words(plan),
+        "devices": graph.devices,
+        "count": len(graph.edges),
+        "used": len(used),
+        "root": plan.timeline.route.root,
+        "bound": [kind for kind in BINDING_KINDS if (plan.binding == kind).any()],
+    }
+    return data | (_cells(plan, used) if graph.devices > MOST_DOTS else _dots(plan, used))
+
+
+def _dots(plan: Plan, used: IntArray) -> dict[str, Any]:
+    """Every device, and its links as far as they can be told apart."""
+    edges = plan.world.graph.edges
+    other = np.setdiff1d(np.arange(len(edges)), used)
+    other = other[every(len(other), _MOST_LINKS)]
+    used = used[every(len(used), _MOST_LINKS)]
+    return {
+        **{
+            name: {
+                "ends": edges[links].tolist(),
+                "energy": few_digits(link_energy_j(plan, links), 4),
+            }
+            for name, links in (("route", used), ("links", other))
+        },
+        "drawn": [["links", len(used) + len(other), len(edges)]],
+        "at": few_digits(plan.world.graph.positions_m, 5),
+        "binding": plan.binding.tolist(),
+        "departed": departed(plan).tolist(),
+        "battery": few_digits(plan.supplied_j, 4),
+        "spent": few_digits(plan.spent_j, 4),
+        "rounds": plan.rounds.sum(axis=0).tolist(),
+    }
+
+
+def _cells(plan: Plan, used: IntArray) -> dict[str, Any]:
+    """How many devices stand in each cell of a grid, and how many links join two cells."""
+    graph, at = plan.world.graph, plan.world.graph.positions_m
+    corner, size = at.min(axis=0), max(float(np.ptp(at, axis=0).max()), 1e-9)
+    square = np.clip(((at - corner) / size * _ACROSS).astype(int), 0, _ACROSS - 1)
+    there, cell = np.unique(square @ [_ACROSS, 1], return_inverse=True)
+    count = np.bincount(cell)
+    middle = np.stack([np.bincount(cell, along) / count for along in at.T], axis=1)
+    spent = np.bincount(cell, plan.spent_j) / np.bincount(cell, plan.supplied_j)
+    kinds = {
+        kind: np.bincount(cell[plan.binding == kind], minlength=len(there))
+        for kind in BINDING_KINDS
+    }
+    joints = _joints(cell.astype(np.int32)[graph.edges], used, len(there))
+    return {
+        "across": _ACROSS,
+        "cells": [
+            {
+                "x": x,
+                "y": y,
+                "count": int(count[k]),
+                "spent": share,
+                "binding": {kind: int(of[k]) for kind, of in kinds.items() if of[k]},
+            }
+            for k, ((x, y), share) in enumerate(
+                zip(few_digits(middle), few_digits(spent, 3), strict=True)
+            )
+        ],
+        "joints": joints,
+        "drawn": [],
+    }
+
+
+def _joints(ends: NDArray[np.int32], used: IntArray, cells: int) -> list[dict[str, Any]]:
+    """Pairs of cells that links join; of very many, those that carry most of the route."""
+    joined = ends.min(axis=1) * cells + ends.max(axis=1)
+    pair, links = np.unique(joined, return_counts=True)
+    route = np.bincount(np.searchsorted(pair, joined[used]), minlength=len(pair))
+    apart = np.flatnonzero(pair // cells != pair % cells)
+    most = apart[np.lexsort((-links[apart], -route[apart]))][:_MOST_JOINTS]
+    return [
+        {
+            "ends": [int(pair[k] // cells), int(pair[k] % cells)],
+            "links": int(links[k]),
+            "route": int(route[k]),
+        }
+        for k in most.tolist()
+    ]
+
+
+_NAMED = 24  # devices that have a battery of their own in the flow
+_MOST_POINTS = 200
+
+_USES = {
+    "train": "training",
+    "send": "sending",
+    "receive": "receiving",
+    "rest": "waiting, at rest",
+    "exchange": "exchange, rest",
+    "outside": "repeated work",
+    "left": "left over",
+    "spilled": "spilled: no room",
+}
+
+
+def flow_data(account: Account, names: Sequence[str] = ()) -> dict[str, Any]:
+    """What ``flow.js`` draws: joules from every battery to all that they went on.
+
+    Few devices are named; many are grouped by what binds them. Each row adds up to what its
+    batteries held and harvested.
+
+    Args:
+        account: a plan, or what a method costs.
+        names: of the devices; the account's own by default.
+
+    >>> import joulemesh
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
+    >>> flow = flow_data(made)
+    >>> flow["sources"][3]["name"], [use["key"] for use in flow["uses"]]
+    ('device 3', ['train', 'send', 'left'])
+    >>> total = sum(sum(source["joules"]) for source in flow["sources"])
+    >>> bool(abs(total / made.energy_budget_j.sum() - 1) < 1e-4)
+    True
+    """
+    spilled = account.spilled_total_j if isinstance(account, Plan) else np.zeros(1)
+    stored = account.supplied_j - account.energy_budget_j
+    columns = {
+        "train": account.compute_total_j,
+        "send": account.transmit_total_j,
+        "receive": account.receive_total_j,
+        "rest": account.idle_total_j,
+        "left": np.maximum(account.margin_j, 0.0),
+        "spilled": np.broadcast_to(spilled, stored.shape),
+    }
+    kept = {key: joules for key, joules in columns.items() if (joules > 0).any()}
+    groups = _groups(account, names or account.names)
+    table = np.stack(list(kept.values()))
+    return {
+        "uses": [{"key": key, "text": _USES[key]} for key in kept],
+        "sources": [
+            {"name": name, "joules": few_digits(table[:, who].sum(axis=1), 6)}
+            for name, who in groups
+        ],
+        "gained": few_digits(
+            np.array([(stored + columns["spilled"])[who].sum() for _, who in groups]), 6
+        ),
+    }
+
+
+def _groups(account: Account, names: Sequence[str]) -> Sequence[tuple[str, NDArray[Any]]]:
+    count = len(account.energy_budget_j)
+    if count <= _NAMED:
+        names = names or [f"device {device}" for device in range(count)]
+        return [(str(name), np.array([device])) for device, name in enumerate(names)]
+    if not isinstance(account, Plan):
+        return [(f"{count:,} devices", np.arange(count))]
+    binding = account.binding
+    return [
+        (f"{int((binding == kind).sum()):,} devices: {BINDING_WORDS[kind]}", binding == kind)
+        for kind in BINDING_KINDS
+        if (binding == kind).any()
+    ]
+
+
+def method_flow(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The same for methods that are compared, from the rows of their table; None without any.
+
+    >>> row = {"method": "a", "compute_j": 3.0, "transmit_j": 1.0, "receive_j": 0.0, "idle_j": None,
+    ...        "leftover_j": -0.5, "iterations": 2}
+    >>> method_flow([row])["sources"]
+    [{'name': 'a', 'joules': [3.0, 1.0]}]
+    """
+    names = {"train": "compute", "send": "transmit", "receive": "receive"}
+    names |= {"rest": "idle", "left": "leftover"}
+    ran = [row for row in rows if row["iterations"] is not None]
+    table = {
+        key: [max(0.0, float(row[f"{name}_j"] or 0.0)) for row in ran]
+        for key, name in names.items()
+    }
+    kept = [key for key, joules in table.items() if any(joules)]
+    if not kept:
+        return None
+    return {
+        "uses": [{"key": key, "text": _USES[key]} for key in kept],
+        "sources": [
+            {"name": str(row["method"]), "joules": [table[key][k] for key in kept]}
+            for k, row in enumerate(ran)
+        ],
+    }
+
+
+def metered_flow(
+    uses: Mapping[str, FloatArray], names: Sequence[str], who: NDArray[np.int64]
+) -> dict[str, Any]:
+    """The same for devices that have told what they spent.
+
+    Args:
+        uses: joules [N] by what they went on, and what is left.
+        names: of the devices.
+        who: whose joules are known; many of them are one source.
+
+    >>> spent = {"train": np.array([3.0, 1.0]), "left": np.array([2.0, 0.0])}
+    >>> metered_flow(spent, ("gate", "barn"), np.array([0, 1]))["sources"][0]
+    {'name': 'gate', 'joules': [3.0, 2.0]}
+    """
+    kept = {key: joules for key, joules in uses.items() if (joules[who] > 0).any()}
+    groups = [(names[device], np.array([device])) for device in who.tolist()]
+    if len(who) > _NAMED:
+        groups = [(f"{len(who):,} devices", who)]
+    table = np.stack(list(kept.values()))
+    return {
+        "uses": [{"key": key, "text": _USES[key]} for key in kept],
+        "sources": [
+            {"name": name, "joules": few_digits(table[:, some].sum(axis=1), 6)}
+            for name, some in groups
+        ],
+    }
+
+
+def harvest_data(plan: Plan) -> dict[str, Any] | None:
+    """What all batteries gained and spent up to each iteration; None where nothing is harvested.
+
+    >>> import joulemesh
+    >>> sunny = {"devices.harvest_w": 0.5, "plan.iterations": 5}
+    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive").override(sunny))
+    >>> data = harvest_data(made)
+    >>> data["when"], bool(np.isclose(data["spent"][-1], made.spent_j.sum(), rtol=1e-4))
+    ([0, 1, 2, 3, 4, 5], True)
+    """
+    if not plan.harvests:
+        return None
+    when = every(plan.iterations + 1, _MOST_POINTS)
+    gained = plan.harvested_j.sum(axis=1) - plan.spilled_j.sum(axis=1)
+    so_far = {"stored": gained, "spilled": plan.spilled_j.sum(axis=1), "spent": plan.iteration_j}
+    return {
+        "when": when.tolist(),
+        **{
+            name: few_digits(np.concatenate([[0.0], np.cumsum(joules)])[when])
+            for name, joules in so_far.items()
+        },
+    }

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from joulemesh.data.dataset import dataset_words
 from joulemesh.optional import TITLES
 from joulemesh.planning.figures import figures
 from joulemesh.planning.plan import Plan
@@ -18,7 +19,7 @@ from joulemesh.results.comparison import Comparison
 from joulemesh.results.entry import gathered
 from joulemesh.scenario import Network, Scenario, Training
 from joulemesh.units import duration, energy, si
-from joulemesh.views.words import Subject, dataset_words, device_words, model_words
+from joulemesh.views.words import Subject, device_words, model_words
 from joulemesh.world.topology import topology_of
 
 Keys = Mapping[str, tuple[str, ...]]
@@ -62,7 +63,7 @@ def comparison_methods(
         plan: of the scenario; None where it has none.
         sizes: of the data, if they are known.
         versions: software and hardware, name by name.
-        keys: of references, by what they are for (`joulemesh.views.publication.bibtex.keys_of`);
+        keys: of references, by what they are for (`joulemesh.views.publication.latex.keys_of`);
             they stand in brackets behind it.
 
     Returns:

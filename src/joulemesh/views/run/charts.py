@@ -9,28 +9,29 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.metrics.losses import reported
-from joulemesh.metrics.metric import Metric, further_of, score_metric
+from joulemesh.data.partition import labelled_devices
+from joulemesh.metrics import Metric, further_of, reported, score_metric
 from joulemesh.planning.account import Account
 from joulemesh.planning.plan import Plan
 from joulemesh.views.plan.digest import (
     BINDING_KINDS,
     BINDING_WORDS,
+    MOST_DOTS,
     battery_left,
     every,
     few_digits,
+    flow_data,
+    gantt_data,
+    harvest_data,
+    map_data,
     rounds_grid,
 )
-from joulemesh.views.plan.iteration import gantt_data
-from joulemesh.views.plan.network import MOST_DOTS, map_data
-from joulemesh.views.plan.supply import flow_data, harvest_data
 
 __all__ = [
     "Histogram",
     "battery_data",
     "chart_data",
     "label_data",
-    "labelled_devices",
     "map_data",
     "metric_data",
     "rounds_data",
@@ -41,7 +42,6 @@ Histogram: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]]
 
 _MOST_ROWS, _MOST_COLUMNS = 400, 500
 _MOST_LINES, _MOST_POINTS = 200, 200
-_MOST_BARS = 200
 _ABSENT = 65535
 
 
@@ -158,11 +158,6 @@ def battery_data(plan: Plan) -> dict[str, Any]:
         band = {"kind": kind, "count": int(mine.sum()), "low": low, "middle": middle, "high": high}
         data["bands"].append(band)
     return data
-
-
-def labelled_devices(count: int) -> NDArray[np.int64]:
-    """The devices whose labels are shown: all, or some of many, evenly spaced."""
-    return every(count, _MOST_BARS)
 
 
 def label_data(plan: Account, histogram: Histogram, class_names: Sequence[str]) -> dict[str, Any]:

@@ -47,11 +47,16 @@ def _require_measurable(positions: FloatArray, area_m: float) -> None:
     if reach.max() > MOST:
         device = int(reach.argmax())
         raise ScenarioError(
-            f"device {device} stands {reach[device]:.4g} m from the origin, beyond {MOST:g}; "
-            "correct devices.x_m and y_m, or network.area_m"
+            "{device} stands {reach} m from the origin, beyond {most}; correct devices.x_m and "
+            "y_m, or network.area_m",
+            device=device,
+            figures={"reach": reach[device], "most": MOST},
+            field="devices.x_m",
         )
     if area_m > MOST:
-        raise ScenarioError(f"network.area_m = {area_m:.4g} is beyond {MOST:g}; lower it")
+        raise ScenarioError(
+            f"network.area_m = {area_m:.4g} is beyond {MOST:g}; lower it", field="network.area_m"
+        )
 
 
 def _link_count(devices: int, network: Network) -> int:

@@ -14,7 +14,8 @@ def _links(site: Site) -> IntArray:
     if count % 2:
         raise ScenarioError(
             f"devices.count is {count}, but a grid with 2 columns needs an even number; "
-            f"use {count - 1} or {count + 1}"
+            f"use {count - 1} or {count + 1}",
+            field="devices.count",
         )
     left = np.arange(0, count, 2)
     rungs = np.stack([left, left + 1], axis=1)

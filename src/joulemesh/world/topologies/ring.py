@@ -26,7 +26,8 @@ def _chords(site: Site) -> IntArray:
     most = count * (count - 3) // 2
     if wanted > most:
         raise ScenarioError(
-            f"network.chords is {wanted}, but a ring of {count} has room for {most}; lower it"
+            f"network.chords is {wanted}, but a ring of {count} has room for {most}; lower it",
+            field="network.chords",
         )
     if most > _MANY and wanted > most // 2:  # pairs met by chance would hardly ever be new
         pairs = np.stack(np.triu_indices(count, 2), axis=1)

@@ -28,9 +28,9 @@ from joulemesh.errors import ScenarioError
 from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.runs.folder import RunFolder
-from joulemesh.runs.progress import Progress
+from joulemesh.runs.request import Progress
 from joulemesh.training import Checkpoints, Engine, Options, Schedule
-from joulemesh.training.interrupt import Interrupt
+from joulemesh.training.driver import Interrupt
 from joulemesh.training.jax import platform
 from joulemesh.training.jax.distributed.supervise import Group
 

@@ -15,8 +15,8 @@ from typing import Any
 import jax
 
 from joulemesh.errors import ScenarioError
+from joulemesh.training import hosts
 from joulemesh.training.jax import platform
-from joulemesh.training.jax.distributed import hosts
 
 # A process that says nothing for so long is lost (JAX then ends the others).
 _HEARTBEAT_S = 40

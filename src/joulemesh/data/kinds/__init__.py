@@ -1,1 +1,0 @@
-"""The built-in ways to deal samples out to devices."""

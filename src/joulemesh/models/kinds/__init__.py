@@ -1,1 +1,0 @@
-"""The built-in models: their arithmetic, without JAX, and how each is built."""

@@ -1,1 +1,0 @@
-"""Evaluation: which samples models are evaluated on, and how well they do."""

@@ -1,1 +1,0 @@
-"""Views of a comparison: a table for a terminal, a figure for print, a page."""
