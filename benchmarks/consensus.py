@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import machine, progress, publish, table
-from joulemesh.aggregation.spectrum import metropolis_weights
-from joulemesh.methods.compression import Compressor, compressor
+from joulemesh.aggregation.gossip import metropolis_weights
+from joulemesh.methods.choco import Compressor, compressor
 
 TITLE = "CHOCO's consensus step"
 MULTIPLES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)

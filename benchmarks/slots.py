@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import machine, progress, publish, table
+from joulemesh.aggregation.air import ORTHOGONAL, OnAir, Reach, on_air
 from joulemesh.aggregation.gossip import metropolis_route
-from joulemesh.aggregation.medium import ORTHOGONAL, Reach
-from joulemesh.aggregation.on_air import OnAir, on_air
-from joulemesh.aggregation.slots import in_slots, least_slots_s
+from joulemesh.aggregation.play import in_slots, least_slots_s
 from joulemesh.aggregation.tree import spanning_tree, tree_route
 from joulemesh.scenario import Network
 from joulemesh.world.channel import path_gain

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from joulemesh.planning.spread import Profile, fit_time, level_of
+from joulemesh.planning.rounds import Profile, fit_time, level_of
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

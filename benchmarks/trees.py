@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from benchmarks.common import machine, measure, progress, publish, table
 from benchmarks.graphs import KINDS, Drawn, draw
-from joulemesh.aggregation.choose import choose
-from joulemesh.aggregation.medium import Medium
+from joulemesh.aggregation.air import Medium
+from joulemesh.aggregation.play import exchange_energy_j, exchange_latency_s
 from joulemesh.aggregation.ring import find_ring
-from joulemesh.aggregation.scheme import Conditions
-from joulemesh.aggregation.subgraph import Subgraph
-from joulemesh.planning.pricing.route import exchange_energy_j, exchange_latency_s
+from joulemesh.aggregation.route import Subgraph
+from joulemesh.aggregation.scheme import Conditions, choose
 from joulemesh.scenario import PlanOptions
 
 TITLE = "Trees in chunks"
@@ -43,7 +42,7 @@ FloatArray = NDArray[np.float64]
 _MANY = """
 import json, sys, time
 import joulemesh
-from joulemesh.planning.pricing.scheme import Pricer
+from joulemesh.planning.pricing import Pricer
 count, scheme, duplex = int(sys.argv[1]), *sys.argv[2:]
 scenario = joulemesh.Scenario.preset("adaptive").override({
     "devices.count": count, "devices.samples": 4, "network.topology": "geometric",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh.planning.figures import figures
+from joulemesh.planning.notes import figures
 from joulemesh.profiles import RADIOS, radio
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import ASSUMED, GIVEN, Origin

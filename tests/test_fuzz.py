@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 import joulemesh
 from joulemesh import machine
 from joulemesh.errors import JoulemeshError
-from joulemesh.planning import iterations, static
-from joulemesh.planning.pricing import scheme as pricing
+from joulemesh.planning import iterations, pricing, static
 from joulemesh.registries import CHANNELS
 from joulemesh.scenario import SECTIONS
 

@@ -22,16 +22,16 @@ ONE_PLACE: dict[str, tuple[str, set[str]]] = {
     # The chosen kind makes its scheme ready; planning asks for it once.
     "making a scheme ready": (
         r"\b(?:kind|choice)\.ready\(",
-        {"aggregation/choose.py", "planning/ground.py"},
+        {"aggregation/scheme.py", "planning/ground.py"},
     ),
     "whether link costs are flooded": (r"\.coordination and\b", {"planning/ground.py"}),
     "what a flooding costs": (
         r"bits=LINK_REPORT_BITS|LINK_REPORT_BITS \*|\* LINK_REPORT_BITS",
-        {"planning/pricing/scheme.py"},
+        {"planning/pricing.py"},
     ),
     "weights of the mean": (
         r"def mean_weights|sizes\.astype\(np\.float64\)|sizes\w*\)? / \w*\.?sizes",
-        {"training/schedule.py", "planning/workload.py"},  # the latter: samples of a pass
+        {"training/schedule.py", "planning/ground.py"},  # the latter: samples of a pass
     ),
     "driving the engine": (r"\b(?:learner|engine)\.advance\(", {"training/driver.py"}),
     "the user's cache folder": (

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import joulemesh
 from joulemesh.cli.main import app
-from joulemesh.planning.figures import figures
+from joulemesh.planning.notes import figures
 from joulemesh.scenario import PRESETS, SECTIONS, Origin, Scenario
 from joulemesh.scenario.given import ASSUMED, GIVEN
 

@@ -69,7 +69,7 @@ def test_every_built_in_entry_is_registered_by_its_home(registry: Registry[Any])
 
 
 # They write on a route which scheme it belongs to, and serve two schemes each.
-NAME_ROUTES = {"aggregation/gossip.py", "aggregation/ring.py", "aggregation/spectrum.py"}
+NAME_ROUTES = {"aggregation/gossip.py", "aggregation/ring.py", "aggregation/tree.py"}
 
 
 @cache

@@ -20,7 +20,7 @@ from typing import Any
 
 import joulemesh
 from joulemesh.errors import Edit, JoulemeshError, ScenarioError, in_words
-from joulemesh.planning.edits import apply_edits
+from joulemesh.planning.static import apply_edits
 from joulemesh.scenario import Scenario
 
 CHOICES: dict[str, tuple[Any, ...]] = {

@@ -32,8 +32,7 @@ from typing import Any
 from PIL import Image
 
 import joulemesh
-from joulemesh.planning.digest import digest_of
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.plan import Plan, digest_of
 from joulemesh.views.plan.figure import plan_figure
 from joulemesh.views.style import styled_as
 from tools.reading import DOCS, ROOT

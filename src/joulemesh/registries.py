@@ -49,11 +49,11 @@ SCHEMES: Registry[SchemeKind] = Registry(
     "aggregation scheme",
     {
         "tree": "joulemesh.aggregation.schemes.tree",
-        "tree-chunked": "joulemesh.aggregation.schemes.tree_chunked",
+        "tree-chunked": "joulemesh.aggregation.schemes.tree",
         "ring": "joulemesh.aggregation.schemes.ring",
-        "ring-chunked": "joulemesh.aggregation.schemes.ring_chunked",
+        "ring-chunked": "joulemesh.aggregation.schemes.ring",
         "gossip": "joulemesh.aggregation.schemes.gossip",
-        "metropolis": "joulemesh.aggregation.schemes.metropolis",
+        "metropolis": "joulemesh.aggregation.schemes.gossip",
     },
 )
 
@@ -96,7 +96,7 @@ POLICIES: Registry[Policy] = Registry(
             ("theorem4", "theorem4-literal", "backfill", "uniform", "fixed", "inverse"),
             "joulemesh.planning.rounds",
         ),
-        "spread": "joulemesh.planning.spread",
+        "spread": "joulemesh.planning.rounds",
     },
 )
 

@@ -12,16 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.choose import choose
-from joulemesh.aggregation.contract import check
-from joulemesh.aggregation.execute import execute
-from joulemesh.aggregation.medium import Medium
+from joulemesh.aggregation.air import Medium
+from joulemesh.aggregation.contract import check, execute
 from joulemesh.aggregation.peer import RoutePeer, Vector
-from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Conditions, Scheme
+from joulemesh.aggregation.route import Route, Subgraph
+from joulemesh.aggregation.scheme import Conditions, Scheme, choose
 from joulemesh.aggregation.schemes.ring import Ring, RingPeer
 from joulemesh.aggregation.schemes.tree import TreePeer
-from joulemesh.aggregation.subgraph import Subgraph
 from joulemesh.errors import ScenarioError
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions

@@ -9,27 +9,25 @@ from hypothesis import strategies as st
 
 from joulemesh.aggregation import gossip
 from joulemesh.aggregation.gossip import (
-    draw_matchings,
-    draw_ticks,
-    matching_mixing,
-    matching_route,
-    metropolis_mixing,
-    metropolis_route,
-    paper_gossip_route,
-    tick_mixing,
-    tick_route,
-)
-from joulemesh.aggregation.route import FloatArray, IntArray, Route
-from joulemesh.aggregation.spectrum import (
     Guarantee,
     Mode,
     activity,
     contraction,
+    draw_matchings,
+    draw_ticks,
     matching_matrix,
+    matching_mixing,
+    matching_route,
+    metropolis_mixing,
+    metropolis_route,
     metropolis_weights,
+    paper_gossip_route,
     rounds_for,
     tick_matrix,
+    tick_mixing,
+    tick_route,
 )
+from joulemesh.aggregation.route import FloatArray, IntArray, Route
 from joulemesh.errors import ScenarioError
 
 

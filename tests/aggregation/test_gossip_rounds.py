@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulemesh.aggregation.gossip_rounds import balance
-from joulemesh.aggregation.spectrum import Mode, error_after
+from joulemesh.aggregation.gossip import Mode, balance, error_after
 from joulemesh.errors import InfeasibleError, ScenarioError
 
 

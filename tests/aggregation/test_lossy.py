@@ -8,7 +8,7 @@ import pytest
 import joulemesh
 from joulemesh import Scenario
 from joulemesh.aggregation import execute
-from joulemesh.aggregation.execute import Lost, lossy_mixing
+from joulemesh.aggregation.contract import Lost, lossy_mixing
 from joulemesh.aggregation.peer import RoutePeer, Vector
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme

@@ -23,12 +23,11 @@ from joulemesh.aggregation import (
     check,
     choose,
 )
-from joulemesh.aggregation.gossip import metropolis_route
-from joulemesh.aggregation.medium import ORTHOGONAL
-from joulemesh.aggregation.schemes.metropolis import MetropolisPeer
-from joulemesh.aggregation.spectrum import metropolis_weights
+from joulemesh.aggregation.air import ORTHOGONAL
+from joulemesh.aggregation.gossip import metropolis_route, metropolis_weights
+from joulemesh.aggregation.schemes.gossip import MetropolisPeer
 from joulemesh.errors import InfeasibleError
-from joulemesh.methods.fixed import scheme_prices
+from joulemesh.methods.adaptive import scheme_prices
 from joulemesh.methods.setting import Setting
 from joulemesh.own_code import run_file
 from joulemesh.planning.pricing import LINK_REPORT_BITS

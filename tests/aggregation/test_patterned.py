@@ -88,7 +88,7 @@ def test_what_is_planned_is_what_is_priced(exchange: Any) -> None:
 
 @pytest.mark.parametrize("exchange", PATTERNS)
 def test_the_fast_engine_equals_the_loop(exchange: Any) -> None:
-    from joulemesh.aggregation.execute import execute
+    from joulemesh.aggregation.contract import execute
 
     made = plan_with(exchange)
     schedule, rng = schedule_of(made), np.random.default_rng(0)

@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulemesh.aggregation.ring import chunked_route, find_ring, ring_route
-from joulemesh.aggregation.ring_exact import exact_cycle, neighbours, obstacle
-from joulemesh.aggregation.ring_heuristic import grow_cycle
+from joulemesh.aggregation.ring import (
+    chunked_route,
+    exact_cycle,
+    find_ring,
+    grow_cycle,
+    neighbours,
+    obstacle,
+    ring_route,
+)
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.errors import ScenarioError, called
 

@@ -11,11 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.choose import choose
-from joulemesh.aggregation.medium import ORTHOGONAL
-from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Conditions, Scheme
-from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.aggregation.air import ORTHOGONAL
+from joulemesh.aggregation.route import Route, Subgraph
+from joulemesh.aggregation.scheme import Conditions, Scheme, choose
 from joulemesh.errors import InfeasibleError
 from joulemesh.scenario import PlanOptions
 from joulemesh.world.links import LinkCosts, link_costs

@@ -12,16 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.choose import choose
+from joulemesh.aggregation.air import Medium, OnAir, Reach, on_air
 from joulemesh.aggregation.gossip import metropolis_route
-from joulemesh.aggregation.medium import Medium, Reach
-from joulemesh.aggregation.on_air import OnAir, on_air
-from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Conditions, Scheme
-from joulemesh.aggregation.slots import Slots, frame, in_slots, least_slots_s, shared_s
-from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.aggregation.play import (
+    Slots,
+    exchange_energy_j,
+    exchange_latency_s,
+    frame,
+    in_slots,
+    least_slots_s,
+    shared_s,
+)
+from joulemesh.aggregation.route import Route, Subgraph
+from joulemesh.aggregation.scheme import Conditions, Scheme, choose
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.pricing.route import exchange_energy_j, exchange_latency_s
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions
 from joulemesh.world.links import LinkCosts
@@ -269,7 +273,7 @@ def test_where_everybody_interferes_transmissions_follow_one_another() -> None:
 
 
 def test_a_range_with_too_many_pairs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("joulemesh.aggregation.medium._MOST_PAIRS", 20)
+    monkeypatch.setattr("joulemesh.aggregation.air._MOST_PAIRS", 20)
     at: NDArray[np.float64] = np.random.default_rng(0).random((10, 2))
     with pytest.raises(ScenarioError, match=r"interference_m = 0.7 puts \d+ pairs .* lower it"):
         Reach.of(at, 0.7)

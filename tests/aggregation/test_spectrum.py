@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.linalg import ArpackNoConvergence
 
-from joulemesh.aggregation import eigenvalue
-from joulemesh.aggregation.eigenvalue import second_eigenvalue
-from joulemesh.aggregation.route import IntArray
-from joulemesh.aggregation.spectrum import (
+from joulemesh.aggregation import gossip
+from joulemesh.aggregation.gossip import (
     Mode,
     activity,
     contraction,
@@ -23,8 +21,10 @@ from joulemesh.aggregation.spectrum import (
     metropolis_weights,
     paper_rounds,
     rounds_for,
+    second_eigenvalue,
     tick_matrix,
 )
+from joulemesh.aggregation.route import IntArray
 from joulemesh.errors import InfeasibleError, ScenarioError
 
 MODES: tuple[Mode, ...] = ("ticks", "matchings", "metropolis")
@@ -218,25 +218,23 @@ def test_sparse_ways_equal_all_eigenvalues(case: tuple[IntArray, int], make: obj
     if n < 4:
         return
     matrix = make(edges, n)  # type: ignore[operator]
-    assert eigenvalue._sparse_second(matrix) == pytest.approx(second_eigenvalue(matrix), abs=1e-9)
+    assert gossip._sparse_second(matrix) == pytest.approx(second_eigenvalue(matrix), abs=1e-9)
 
 
 def test_second_way_out_and_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eigenvalue, "_largest", lambda matrix: None)
+    monkeypatch.setattr(gossip, "_largest", lambda matrix: None)
     weights = metropolis_weights(ring(40), 40)
-    assert eigenvalue._sparse_second(weights) == pytest.approx(
-        second_eigenvalue(weights), abs=1e-10
-    )
+    assert gossip._sparse_second(weights) == pytest.approx(second_eigenvalue(weights), abs=1e-10)
     # On K₅,₅ the negative end rules; Gershgorin's bound happens to be exact there.
     weights = metropolis_weights(graph([(i, 5 + j) for i in range(5) for j in range(5)]), 10)
-    assert eigenvalue._sparse_second(weights) == pytest.approx(4 / 6, abs=1e-10)
+    assert gossip._sparse_second(weights) == pytest.approx(4 / 6, abs=1e-10)
 
 
 def test_a_gap_that_is_not_found_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*args: object, **kwargs: object) -> None:
         raise ArpackNoConvergence("no", np.empty(0), np.empty((0, 0)))
 
-    monkeypatch.setattr(eigenvalue, "eigsh", never)
+    monkeypatch.setattr(gossip, "eigsh", never)
     with pytest.raises(InfeasibleError, match="601 devices was not found"):
         contraction(ring(601), 601, "ticks")
 

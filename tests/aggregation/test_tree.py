@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from joulemesh.aggregation import tree
-from joulemesh.aggregation.medium import HALF_DUPLEX, ORTHOGONAL, Medium
-from joulemesh.aggregation.rooted import half_duplex_s
+from joulemesh.aggregation.air import HALF_DUPLEX, ORTHOGONAL, Medium, half_duplex_s
 from joulemesh.aggregation.tree import (
     best_root,
     root_latencies_s,

@@ -15,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.choose import choose
-from joulemesh.aggregation.chunk_peer import TreeChunkedPeer
-from joulemesh.aggregation.execute import execute
-from joulemesh.aggregation.medium import HALF_DUPLEX, ORTHOGONAL, Medium
-from joulemesh.aggregation.pipeline import (
+from joulemesh.aggregation.air import HALF_DUPLEX, ORTHOGONAL, Medium
+from joulemesh.aggregation.contract import execute
+from joulemesh.aggregation.play import exchange_energy_j, exchange_latency_s
+from joulemesh.aggregation.route import Route, Subgraph
+from joulemesh.aggregation.scheme import Conditions, Scheme, choose
+from joulemesh.aggregation.schemes.tree import TreeChunkedPeer
+from joulemesh.aggregation.tree import (
     FRAME_BITS,
     SMALL_FRAME_BITS,
     chunked_tree_route,
@@ -27,13 +29,9 @@ from joulemesh.aggregation.pipeline import (
     least_s,
     most_chunks,
     pipelined_s,
+    tree_route,
 )
-from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Conditions, Scheme
-from joulemesh.aggregation.subgraph import Subgraph
-from joulemesh.aggregation.tree import tree_route
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.pricing.route import exchange_energy_j, exchange_latency_s
 from joulemesh.scenario import PlanOptions
 from joulemesh.world.links import Framing, LinkCosts, link_costs
 from joulemesh.world.topology import Graph

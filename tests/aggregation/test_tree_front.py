@@ -11,20 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.choose import choose
-from joulemesh.aggregation.medium import ORTHOGONAL, Medium
-from joulemesh.aggregation.pipeline import (
+from joulemesh.aggregation.air import ORTHOGONAL, Medium
+from joulemesh.aggregation.play import exchange_energy_j, exchange_latency_s
+from joulemesh.aggregation.route import Subgraph
+from joulemesh.aggregation.scheme import Conditions, choose
+from joulemesh.aggregation.schemes.tree import TreeChunked
+from joulemesh.aggregation.tree import (
     chunked_tree_route,
+    device_joules,
     fewest_chunks,
+    hull_of_trees,
+    link_seconds,
     most_chunks,
     pipelined_s,
+    spanning_tree,
+    tree_route,
 )
-from joulemesh.aggregation.scheme import Conditions
-from joulemesh.aggregation.schemes.tree_chunked import TreeChunked
-from joulemesh.aggregation.subgraph import Subgraph
-from joulemesh.aggregation.tree import spanning_tree, tree_route
-from joulemesh.aggregation.tree_front import device_joules, hull_of_trees, link_seconds
-from joulemesh.planning.pricing.route import exchange_energy_j, exchange_latency_s
 from joulemesh.scenario import PlanOptions
 from joulemesh.world.links import Framing, LinkCosts, link_costs
 from joulemesh.world.topology import Graph

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import joulemesh
-from joulemesh.aggregation.execute import execute
+from joulemesh.aggregation.contract import execute
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.device.device import RUN, Device, Wanted
 from joulemesh.deploy.device.store import Owner, Store

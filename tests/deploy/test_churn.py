@@ -25,7 +25,7 @@ from joulemesh.deploy.record.history import read_history
 from joulemesh.deploy.record.replay import Plans, plans_of, replay
 from joulemesh.deploy.settings import Settings
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.gifts import origins
+from joulemesh.planning.walk import origins
 from joulemesh.training.schedule import Schedule
 from joulemesh.world.timed import Timed
 

@@ -16,8 +16,8 @@ import pytest
 import joulemesh
 from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.deploy.view import View
-from joulemesh.planning.digest import digest_of
 from joulemesh.planning.ground import Ground
+from joulemesh.planning.plan import digest_of
 from joulemesh.registries import POLICIES, SCHEMES
 
 SMALL: dict[str, Any] = {

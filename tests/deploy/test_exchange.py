@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulemesh.aggregation.execute import execute
+from joulemesh.aggregation.contract import execute
 from joulemesh.aggregation.peer import Vector
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.schemes.gossip import PairPeer
-from joulemesh.aggregation.schemes.metropolis import MetropolisPeer
+from joulemesh.aggregation.schemes.gossip import MetropolisPeer, PairPeer
 from joulemesh.aggregation.schemes.ring import RingPeer
 from joulemesh.deploy.node.exchange import Awaited, Exchange
 from joulemesh.deploy.virtual.setup import Setup, exchanges

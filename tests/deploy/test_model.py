@@ -279,7 +279,7 @@ def test_a_table_without_rows_of_the_device_is_refused(laptop: Path, tmp_path: P
 def test_where_published_data_lie_does_not_decide_a_plan() -> None:
     base = joulemesh.Scenario.preset("adaptive")
     there = base.override({"training.data_dir": "somewhere"})
-    from joulemesh.planning.digest import digest_of
+    from joulemesh.planning.plan import digest_of
 
     one, other = (digest_of(joulemesh.plan(scenario)) for scenario in (base, there))
     assert one == other

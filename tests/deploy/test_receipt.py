@@ -16,8 +16,8 @@ from joulemesh.deploy.record.costs import continued, metered, planned, simulated
 from joulemesh.deploy.record.history import FIGURES, History, history_of, read_history
 from joulemesh.deploy.record.receipt import COLUMNS, Receipt
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.continuation import Continuation
 from joulemesh.planning.plan import Plan
+from joulemesh.planning.walk import Continuation
 from tests.deploy.journals import MODELLED, Fleet, Outage
 
 NAMES = ("gate", "barn", "mast", "pump")

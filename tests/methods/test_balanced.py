@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulemesh.aggregation.spectrum import metropolis_weights
+from joulemesh.aggregation.gossip import metropolis_weights
 from joulemesh.methods import Setting, build
 from joulemesh.methods.balanced import CooperativeBound, choose_pair
-from joulemesh.methods.choco import choco, compress, largest
-from joulemesh.methods.compression import Compressor, compressor
+from joulemesh.methods.choco import Compressor, choco, compress, compressor, largest
 from joulemesh.scenario import Scenario
 from joulemesh.training.exchange import Context
 from joulemesh.training.jax.mixing import SparseMixing

@@ -11,7 +11,7 @@ import pytest
 import joulemesh
 from benchmarks.consensus import GRAPHS, MULTIPLES, rates
 from joulemesh.methods import build as build_method
-from joulemesh.methods.compression import compressor
+from joulemesh.methods.choco import compressor
 
 AT_LEAST = 0.5
 """Of the rate of the best step of the grid: what the documentation promises."""

@@ -16,8 +16,8 @@ import pytest
 from joulemesh.errors import InfeasibleError
 from joulemesh.methods import EQUAL, Ledger, Setting, build, lookup, names
 from joulemesh.methods.gossip_learning import GossipLearning
-from joulemesh.methods.pattern import exact_scheme
 from joulemesh.methods.sampling import neighbours_of
+from joulemesh.methods.walk import exact_scheme
 from joulemesh.scenario import Scenario
 from joulemesh.tolerance import within
 from joulemesh.training import Trace

@@ -13,12 +13,11 @@ import pytest
 from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, register
-from joulemesh.methods.choco import Links, compress, linked_choco
-from joulemesh.methods.compression import compressor
+from joulemesh.methods.choco import Links, compress, compressor, linked_choco
 from joulemesh.methods.fedavg import star, star_route
-from joulemesh.methods.pens_exchange import Sent
+from joulemesh.methods.pens import Sent
 from joulemesh.methods.registry import METHODS
-from joulemesh.planning.drawing import tries_of
+from joulemesh.planning.losses import tries_of
 from joulemesh.scenario import Scenario
 from joulemesh.training import draws
 from joulemesh.training.exchange import Context, key_words

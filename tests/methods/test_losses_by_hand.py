@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from joulemesh.methods import Contender, Setting, build
-from joulemesh.methods.pens_exchange import Pens, Sent
+from joulemesh.methods.pens import Pens, Sent
 from joulemesh.methods.sampling import neighbours_of
 from joulemesh.models.core import from_functions
 from joulemesh.scenario import Scenario

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from joulemesh.methods import Setting, build, names
-from joulemesh.methods.pens_exchange import Sent
+from joulemesh.methods.pens import Sent
 from joulemesh.scenario import Scenario
 from joulemesh.tolerance import within
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, from_arrays, partition
 from joulemesh.methods import Contender, Setting, build
-from joulemesh.methods.pattern import exact_scheme
 from joulemesh.methods.skiptrain import Blocks, trained
+from joulemesh.methods.walk import exact_scheme
 from joulemesh.models.core import build as build_model
 from joulemesh.scenario import Scenario
 from joulemesh.tolerance import within

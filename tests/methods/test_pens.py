@@ -9,7 +9,7 @@ import pytest
 
 from joulemesh.data import Dataset, Partition
 from joulemesh.methods import Setting, build
-from joulemesh.methods.pens_exchange import Pens, Sent, Tally
+from joulemesh.methods.pens import Pens, Sent, Tally
 from joulemesh.methods.sampling import neighbours_of
 from joulemesh.models.core import build as build_model
 from joulemesh.models.core import loss

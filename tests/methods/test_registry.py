@@ -10,7 +10,7 @@ import pytest
 
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, register, split, whole
-from joulemesh.methods.parameters import Parameter
+from joulemesh.methods.base import Parameter
 from joulemesh.methods.registry import METHODS
 from joulemesh.scenario import Scenario
 

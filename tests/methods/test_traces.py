@@ -356,8 +356,8 @@ def test_who_is_away_keeps_its_model(
 
 def test_gossip_learning_sends_to_neighbours_who_are_there(tmp_path: Path, small: Scenario) -> None:
     from joulemesh.methods.gossip_learning import GossipLearning
-    from joulemesh.methods.moment import Moment
     from joulemesh.methods.sampling import neighbours_of
+    from joulemesh.methods.walk import Moment
 
     setting = Setting(churn(tmp_path, small))
     graph = setting.world.graph

@@ -15,7 +15,7 @@ import pytest
 from joulemesh.errors import ScenarioError
 from joulemesh.models import Model, ModelKind, build, parameter_count
 from joulemesh.models.kinds import multiply_adds
-from joulemesh.planning.workload import workload
+from joulemesh.planning.ground import workload
 from joulemesh.registries import MODELS
 from joulemesh.registry import Registry
 from joulemesh.scenario import Scenario, Training

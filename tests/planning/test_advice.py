@@ -11,8 +11,8 @@ import pytest
 import joulemesh
 from joulemesh.errors import Edit
 from joulemesh.planning.advice import FACTOR, Answer, _percent, _Prospects, advice
-from joulemesh.planning.binding import BINDING
-from joulemesh.planning.edits import apply_edits
+from joulemesh.planning.plan import BINDING
+from joulemesh.planning.static import apply_edits
 from joulemesh.scenario import Scenario
 
 DEFAULT = Scenario.preset("adaptive")

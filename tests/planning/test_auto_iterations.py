@@ -11,8 +11,8 @@ import pytest
 
 import joulemesh
 from joulemesh import InfeasibleError, Scenario
-from joulemesh.planning.auto import Merit, least_of
 from joulemesh.planning.ground import Ground
+from joulemesh.planning.iterations import Merit, least_of
 from joulemesh.planning.static import StaticPlanner
 from joulemesh.units import duration, energy
 

@@ -245,7 +245,7 @@ def test_coordination_that_an_outage_put_off_is_paid_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first iteration of a block fails: its tree is still to be agreed in the second."""
-    from joulemesh.planning.causal import CausalPlanner
+    from joulemesh.planning.walk import CausalPlanner
 
     payable = CausalPlanner._payable
     monkeypatch.setattr(

@@ -10,9 +10,8 @@ import pytest
 import joulemesh
 from joulemesh import Scenario
 from joulemesh.methods import build
-from joulemesh.methods.account import account_of
-from joulemesh.methods.setting import Setting
-from joulemesh.planning.columns import COLUMNS
+from joulemesh.methods.setting import Setting, account_of
+from joulemesh.planning.plan import COLUMNS
 
 SEND, RECEIVE = 2e-8, 1.5e-8
 

@@ -17,13 +17,12 @@ import pytest
 
 import joulemesh
 from joulemesh import Plan
-from joulemesh.aggregation.execute import execute
+from joulemesh.aggregation.contract import execute
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.planning.continuation import Continuation, continue_plan
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import Policy
-from joulemesh.planning.remaining import Remaining
 from joulemesh.planning.static import plan_of
+from joulemesh.planning.walk import Continuation, Remaining, continue_plan
 from joulemesh.registries import POLICIES as REGISTERED
 from joulemesh.scenario import PlanOptions
 from tests.ideal import ideal

@@ -14,10 +14,9 @@ import joulemesh
 from joulemesh import Scenario
 from joulemesh.aggregation.route import Route
 from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.planning.drawing import carried_out
 from joulemesh.planning.export import load_plan
+from joulemesh.planning.losses import carried_out, cut_off, drawn_prices, message_keys
 from joulemesh.planning.plan import Plan
-from joulemesh.planning.pricing.drawn import cut_off, drawn_prices, message_keys
 from joulemesh.registries import SCHEMES
 from joulemesh.tolerance import left_of
 from joulemesh.world.links import LinkCosts

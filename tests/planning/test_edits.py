@@ -8,7 +8,7 @@ import pytest
 
 import joulemesh
 from joulemesh.errors import Edit, InfeasibleError, in_words
-from joulemesh.planning.edits import apply_edits
+from joulemesh.planning.static import apply_edits
 from joulemesh.scenario import Scenario
 
 BASE = Scenario.preset("adaptive")

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import joulemesh
-from joulemesh.planning.figures import figures
+from joulemesh.planning.notes import figures
 from joulemesh.scenario import Scenario
 from joulemesh.views.plan.console import show_figures
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.aggregation.medium import Medium
+from joulemesh.aggregation.air import Medium
 from joulemesh.planning.gantt import Bar, Draft, Gantt
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES

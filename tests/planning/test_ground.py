@@ -18,15 +18,15 @@ HOME = Path(joulemesh.__file__).parent
 ONE_PLACE = {
     "forecast costs": (r"\.quantile_gain\(", "world"),
     "the conditions of a scheme": (r"\bConditions\.of\(", "aggregation"),
-    "choosing a scheme": (r"aggregation\.choose import .*\bchoose\b", "aggregation"),
+    "choosing a scheme": (r"aggregation\.scheme import .*\bchoose\b", "aggregation"),
     "the price list": (r"\bPricer\(", "-"),
     "the flooding of link costs": (r"plan\.coordination\b(?!`)|options\.coordination\b", "-"),
 }
 # Who takes a step as well, for conditions that the ground has made.
 BESIDE = {
     "choosing a scheme": (
-        "planning/pricing/weigh.py",
-        "methods/pattern.py",
+        "planning/pricing.py",
+        "methods/walk.py",
         "deploy/virtual/setup.py",
     )
 }

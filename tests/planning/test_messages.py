@@ -10,12 +10,11 @@ import pytest
 
 import joulemesh
 from joulemesh import Scenario
-from joulemesh.aggregation.medium import HALF_DUPLEX, ORTHOGONAL, Medium
-from joulemesh.aggregation.on_air import on_air
+from joulemesh.aggregation.air import HALF_DUPLEX, ORTHOGONAL, Medium, on_air
+from joulemesh.aggregation.play import exchange_latency_s, exchange_parts_j
 from joulemesh.aggregation.route import Route
 from joulemesh.errors import ScenarioError
 from joulemesh.methods import Setting, build, names
-from joulemesh.planning.pricing.route import exchange_latency_s, exchange_parts_j
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import Framing, LinkCosts
 from joulemesh.world.loss import expected_tries

@@ -20,10 +20,8 @@ import joulemesh
 from joulemesh.methods import Contender, build
 from joulemesh.methods.registry import METHODS
 from joulemesh.methods.setting import Setting
-from joulemesh.planning.continuation import continue_plan
-from joulemesh.planning.plan import Plan
-from joulemesh.planning.remaining import Remaining
-from joulemesh.planning.timeline import Timeline
+from joulemesh.planning.plan import Plan, Timeline
+from joulemesh.planning.walk import Remaining, continue_plan
 from joulemesh.registries import POLICIES, SCHEMES
 from joulemesh.world.channel import Channel
 

@@ -11,9 +11,8 @@ import pytest
 
 import joulemesh
 from joulemesh.errors import Edit
-from joulemesh.planning.edits import apply_edits
-from joulemesh.planning.plausible import questions
-from joulemesh.planning.static import plan
+from joulemesh.planning.notes import questions
+from joulemesh.planning.static import apply_edits, plan
 from joulemesh.scenario import Scenario
 
 ROOMY = {"budget.energy_j": 1e6, "budget.deadline_s": 1e4, "plan.iterations": 3}

@@ -10,7 +10,7 @@ import pytest
 
 import joulemesh
 from joulemesh.errors import InfeasibleError
-from joulemesh.planning.edits import apply_edits
+from joulemesh.planning.static import apply_edits
 from joulemesh.scenario import Scenario
 
 CHOICES: dict[str, tuple[Any, ...]] = {

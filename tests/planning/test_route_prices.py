@@ -15,17 +15,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from joulemesh.aggregation import gossip
-from joulemesh.aggregation.medium import HALF_DUPLEX, ORTHOGONAL, Medium
-from joulemesh.aggregation.ring import chunked_route, ring_route
-from joulemesh.aggregation.rooted import half_duplex_s
-from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.tree import spanning_tree, tree_route
-from joulemesh.planning.pricing.route import (
+from joulemesh.aggregation.air import HALF_DUPLEX, ORTHOGONAL, Medium, half_duplex_s
+from joulemesh.aggregation.play import (
     exchange_energy_j,
     exchange_latency_s,
     pairwise_latency_s,
     pairwise_parts_j,
 )
+from joulemesh.aggregation.ring import chunked_route, ring_route
+from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.tree import spanning_tree, tree_route
 from joulemesh.world.links import LinkCosts, link_costs
 
 BITS = 1e6

@@ -15,7 +15,7 @@ import joulemesh
 from benchmarks.spread import cases, least_time, most_rounds
 from joulemesh import InfeasibleError, Scenario
 from joulemesh.planning.policy import allocate
-from joulemesh.planning.spread import Profile, fit_time, level_of, ranks, spread
+from joulemesh.planning.rounds import Profile, fit_time, level_of, ranks, spread
 from joulemesh.registries import POLICIES
 from joulemesh.scenario import PlanOptions
 from joulemesh.tolerance import TOLERANCE

@@ -16,7 +16,7 @@ import joulemesh
 from joulemesh import InfeasibleError, Plan, Scenario, ScenarioError
 from joulemesh.methods import build
 from joulemesh.methods.setting import Setting
-from joulemesh.planning.clock import TimeLeft, TimeLimits
+from joulemesh.planning.budget import TimeLeft, TimeLimits
 from joulemesh.planning.orders import Orders, orders
 from joulemesh.tolerance import TOLERANCE
 from joulemesh.views.plan.console import show_plan

@@ -14,8 +14,8 @@ from rich.console import Console
 
 import joulemesh
 from joulemesh.errors import Edit, InfeasibleError
-from joulemesh.planning.drawing import carried_out
 from joulemesh.planning.export import load_plan
+from joulemesh.planning.losses import carried_out
 from joulemesh.planning.plan import Plan
 from joulemesh.tolerance import TOLERANCE
 from joulemesh.views.plan.console import show_plan

@@ -13,11 +13,9 @@ import joulemesh
 from joulemesh import InfeasibleError, Scenario
 from joulemesh.errors import Edit
 from joulemesh.methods import build
-from joulemesh.methods.account import account_of
-from joulemesh.methods.setting import Setting
-from joulemesh.planning import allotment
-from joulemesh.planning.continuation import continue_plan
-from joulemesh.planning.remaining import Remaining
+from joulemesh.methods.setting import Setting, account_of
+from joulemesh.planning import budget
+from joulemesh.planning.walk import Remaining, continue_plan
 from joulemesh.tolerance import within
 
 BITS = 4810 * 32  # of the default model
@@ -158,7 +156,7 @@ def test_where_no_limit_works_the_plan_is_refused_not_overdrawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A policy may refuse every limit that is tried: its rounds are not taken unchecked."""
-    monkeypatch.setattr(allotment, "most_rounds", lambda *args: None)
+    monkeypatch.setattr(budget, "most_rounds", lambda *args: None)
     with pytest.raises(InfeasibleError, match=r"devices.idle_w") as refusal:
         joulemesh.plan(pair(**{"budget.energy_j": 20.0}))
     assert refusal.value.code == "idle"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.planning.waterfill import water_fill
+from joulemesh.planning.policy import water_fill
 
 
 def exact_water_fill(weights: list[Fraction], total: int, caps: list[int]) -> list[int]:

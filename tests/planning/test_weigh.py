@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 import joulemesh
 from joulemesh import Scenario
-from joulemesh.aggregation.choose import choose
-from joulemesh.aggregation.medium import ORTHOGONAL
-from joulemesh.aggregation.scheme import Conditions
-from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.aggregation.air import ORTHOGONAL
+from joulemesh.aggregation.route import Subgraph
+from joulemesh.aggregation.scheme import Conditions, choose
 from joulemesh.planning.pricing import Pricer
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 
-from joulemesh.planning.workload import workload
+from joulemesh.planning.ground import workload
 from joulemesh.scenario import Scenario
 from joulemesh.world import build_world
 from yan_li_2024 import fig7, fig8, redo, table1

@@ -10,7 +10,7 @@ import pytest
 
 import joulemesh
 from joulemesh.methods import build
-from joulemesh.planning.drawing import carried_out
+from joulemesh.planning.losses import carried_out
 from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.request import RunRequest
 from joulemesh.runs.run import prepare

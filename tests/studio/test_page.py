@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import joulemesh
-from joulemesh.planning.digest import digest_of
+from joulemesh.planning.plan import digest_of
 from joulemesh.studio.table import table_text
 from tests.axe import grave, needs_axe
 from tests.browser import Browser

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import joulemesh
 from joulemesh.cli.main import app
-from joulemesh.planning.digest import digest_of
+from joulemesh.planning.plan import digest_of
 from tests.serving import Served
 
 ONE, TWO = "a" * 16, "b" * 16

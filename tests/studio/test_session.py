@@ -9,7 +9,7 @@ import pytest
 
 import joulemesh
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.digest import digest_of
+from joulemesh.planning.plan import digest_of
 from joulemesh.scenario import Scenario
 from joulemesh.studio.app import Session
 from joulemesh.studio.saving import ExistsError, save_scenario

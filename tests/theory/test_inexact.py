@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import joulemesh
-from joulemesh.aggregation.spectrum import metropolis_weights
+from joulemesh.aggregation.gossip import metropolis_weights
 from joulemesh.errors import ScenarioError
 from joulemesh.theory.bounds import (
     Constants,

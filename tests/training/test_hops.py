@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import joulemesh
-from joulemesh.aggregation.execute import execute
+from joulemesh.aggregation.contract import execute
 from joulemesh.data import Dataset, from_arrays
 from joulemesh.models import build
 from joulemesh.setup.from_plan import schedule_of

@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 import joulemesh
-from joulemesh.aggregation.execute import execute
+from joulemesh.aggregation.contract import execute
 from joulemesh.data import Dataset, from_arrays
 from joulemesh.models import build
-from joulemesh.planning.drawing import carried_out
+from joulemesh.planning.losses import carried_out
 from joulemesh.planning.plan import Plan
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.setup.prepare import partitions

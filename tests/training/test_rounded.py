@@ -12,15 +12,15 @@ import pytest
 from numpy.typing import NDArray
 
 import joulemesh
-from joulemesh.aggregation.execute import execute
-from joulemesh.aggregation.rounded import rounded
+from joulemesh.aggregation.contract import execute
+from joulemesh.aggregation.peer import rounded
 from joulemesh.data import Dataset, from_arrays
 from joulemesh.errors import ScenarioError
 from joulemesh.machine import Machine
 from joulemesh.methods import build as build_method
 from joulemesh.methods.setting import Setting
 from joulemesh.models import build
-from joulemesh.planning.drawing import carried_out
+from joulemesh.planning.losses import carried_out
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
 from joulemesh.setup.from_plan import schedule_of

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from joulemesh.aggregation.gossip import activity
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.aggregation.spectrum import activity
 from joulemesh.planning.ground import Ground
 from joulemesh.scenario import Scenario
 from joulemesh.world import LinkCosts

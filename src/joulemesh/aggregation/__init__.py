@@ -5,21 +5,21 @@ May not know: budgets and rounds (``planning``), what is learned (``data``, ``mo
 
 from __future__ import annotations
 
-from joulemesh.aggregation.choose import Choice, choose
-from joulemesh.aggregation.contract import check
-from joulemesh.aggregation.execute import execute
+from joulemesh.aggregation.contract import check, execute
 from joulemesh.aggregation.peer import Peer, RoutePeer
-from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.route import Route, Subgraph
 from joulemesh.aggregation.scheme import (
     Case,
+    Choice,
     Conditions,
+    ExactScheme,
     Fit,
     Scheme,
+    SchemeBase,
     SchemeKind,
+    choose,
 )
-from joulemesh.aggregation.schemes.base import ExactScheme, SchemeBase
-from joulemesh.aggregation.schemes.iterated import IteratedScheme
-from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.aggregation.schemes.gossip import IteratedScheme
 
 __all__ = [
     "Case",

@@ -1,33 +1,484 @@
-"""Gossip: who talks to whom and when, the routes that price it, the matrices that it applies.
-
-Draws are pure functions of (seed, iteration). A schedule serves twice, as a route for the ledger
-and as a product W_K ... W_1 for the engine. What decides the number of gossip rounds is in
-``spectrum`` and ``gossip_rounds``.
-"""
+"""Gossip: who meets whom, mixing matrices, how fast they contract, and how many rounds suffice."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 
-from joulemesh.aggregation.eigenvalue import SparseMatrix
 from joulemesh.aggregation.route import FloatArray, IntArray, Route
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import InfeasibleError, ScenarioError
 
 __all__ = [
+    "Balance",
+    "Guarantee",
     "Matchings",
+    "Mode",
+    "SparseMatrix",
+    "activity",
+    "balance",
+    "contraction",
     "draw_matchings",
     "draw_ticks",
+    "error_after",
+    "matching_matrix",
     "matching_mixing",
     "matching_route",
     "metropolis_mixing",
     "metropolis_route",
+    "metropolis_weights",
     "paper_gossip_route",
+    "paper_rounds",
+    "rounds_for",
+    "second_eigenvalue",
+    "tick_matrix",
     "tick_mixing",
     "tick_route",
 ]
+
+SparseMatrix: TypeAlias = "csr_array[np.float64, tuple[int, int]]"
+
+_DENSE = 600
+"""Up to this many devices all eigenvalues are computed at once, which is then the quicker way."""
+
+_SHIFT = 1e-11
+"""Makes 1 − λ invertible; what it adds is taken off again."""
+
+_INVERSE_VECTORS = 48
+
+
+def second_eigenvalue(matrix: SparseMatrix | FloatArray) -> float:
+    """The modulus max(|λ₂|, |λ_N|) of a symmetric stochastic matrix: its contraction.
+
+    All eigenvalues up to 600 devices. Beyond, Lanczos with bounded effort; where that does not
+    converge the gap is tiny, the graph has small separators, and a sparse factorisation (shift and
+    invert) is cheap and finds it.
+
+    Args:
+        matrix: [N, N], symmetric, rows sum to 1, dense or sparse.
+
+    Returns:
+        A number in [0, 1]; 1 when the graph is not connected.
+
+    Raises:
+        InfeasibleError: neither way converged.
+
+    >>> third = np.full(4, 1 / 3)  # Metropolis weights of a square
+    >>> square = np.diag(third) + np.array([[0, 1, 0, 1], [1, 0, 1, 0]] * 2) / 3
+    >>> round(second_eigenvalue(square), 12)
+    0.333333333333
+    """
+    sparse: SparseMatrix = csr_array(matrix)
+    n = sparse.shape[0]
+    if n == 1:
+        return 0.0
+    if connected_components(sparse, directed=False)[0] > 1:
+        return 1.0
+    if n <= _DENSE:
+        values = np.linalg.eigvalsh(sparse.toarray())
+        found = max(abs(float(values[0])), abs(float(values[-2])))
+    else:
+        found = _sparse_second(sparse)
+    # Zero comes out as rounding noise (complete graphs).
+    return 0.0 if found < 1e-12 else found
+
+
+def _sparse_second(matrix: SparseMatrix) -> float:
+    # Gershgorin's discs: all eigenvalues lie in [lowest, 1]. Stretched to [−1, 1] the gap is not
+    # lost in the tolerance, however little one tick changes.
+    lowest = float(np.min(2.0 * matrix.diagonal() - 1.0))
+    half = (1.0 - lowest) / 2.0
+    stretched = matrix.copy()
+    stretched.setdiag(matrix.diagonal() - (1.0 - half))
+    stretched.data /= half
+    top = _largest(stretched)
+    if top is None:
+        top = _largest_by_inverse(stretched)
+    second = 1.0 - half * (1.0 - top)
+    if -lowest <= second:
+        return second
+    bottom = _largest(-stretched)
+    # Where the other end is not found, its bound serves: a few ticks too many, never too few.
+    return max(second, -lowest if bottom is None else half * (1.0 + bottom) - 1.0)
+
+
+def _largest(matrix: SparseMatrix) -> float | None:
+    """Largest eigenvalue off the constant vector, by Lanczos; None if it does not converge."""
+    n = matrix.shape[0]
+
+    def apply(x: FloatArray) -> FloatArray:
+        mean = float(np.mean(x))
+        # The constant vector is an eigenvector and goes to the other end of the spectrum.
+        moved = np.asarray(matrix @ (x.ravel() - mean), np.float64)
+        return np.subtract(moved, mean)
+
+    try:
+        found = eigsh(
+            LinearOperator((n, n), matvec=apply, dtype=np.float64),
+            k=1,
+            which="LA",
+            v0=np.random.default_rng(0).standard_normal(n),
+            tol=1e-10,
+            maxiter=100,
+            return_eigenvectors=False,
+        )
+    except ArpackNoConvergence:
+        return None
+    return float(found[0])
+
+
+def _largest_by_inverse(matrix: SparseMatrix) -> float:
+    """The same by shift and invert: 1/(1 − λ) is largest where λ is closest to 1.
+
+    The constant vector, whose λ is 1, is taken out before and after every solution: otherwise it
+    drowns eigenvalues that lie close together (a wheel's). The tolerance is relative to 1 − λ.
+    """
+    n = matrix.shape[0]
+    laplacian = -matrix
+    laplacian.setdiag(1.0 + _SHIFT - matrix.diagonal())
+    try:
+        factors = splu(laplacian.tocsc())
+        found = eigsh(
+            LinearOperator(
+                (n, n), matvec=lambda x: _centred(factors.solve(_centred(x))), dtype=np.float64
+            ),
+            k=1,
+            ncv=min(n - 1, _INVERSE_VECTORS),
+            which="LA",
+            v0=_centred(np.random.default_rng(0).standard_normal(n)),
+            tol=1e-9,
+            maxiter=200,
+            return_eigenvectors=False,
+        )
+    except (ArpackNoConvergence, RuntimeError) as cause:
+        raise InfeasibleError(
+            f"the spectral gap of the graph of {n} devices was not found; "
+            "set plan.gossip_rounds to a number",
+            code="gossip",
+        ) from cause
+    return 1.0 + _SHIFT - 1.0 / float(found[0])
+
+
+def _centred(x: FloatArray) -> FloatArray:
+    """A vector without its mean."""
+    return np.asarray(x.ravel() - np.mean(x), np.float64)
+
+
+Mode: TypeAlias = Literal["ticks", "matchings", "metropolis"]
+Guarantee: TypeAlias = Literal["expected", "probability"]
+
+_FACTOR = {"expected": 2.0, "probability": 3.0}
+"""Of ln(1/ε)/ln(1/λ₂): 2 for the square in E‖y‖² ≤ ε²‖y₀‖²; Boyd's 3 adds Markov's Pr ≤ ε."""
+
+
+def activity(edges: IntArray, devices: int, mode: Mode) -> FloatArray:
+    """How often each link is used in one round of gossip, on average.
+
+    A tick picks link (i, j) with probability (1/dᵢ + 1/dⱼ)/N. A matching holds it with probability
+    1/(dᵢ + dⱼ − 1): its priority must be the first of all links that touch i or j.
+
+    Args:
+        edges: int [E, 2], i < j, unique.
+        devices: number of devices N.
+        mode: the kind of gossip.
+
+    Returns:
+        float [E]: expected number of uses per gossip round; 1 for ``metropolis``.
+
+    >>> activity(np.array([[0, 1], [1, 2]]), 3, "matchings").tolist()
+    [0.5, 0.5]
+    """
+    degree = np.bincount(edges.ravel(), minlength=devices)
+    if devices > 1 and not np.all(degree):
+        lonely = int(np.argmin(degree))
+        raise ScenarioError(
+            "{device} has 0 links and cannot gossip; give it a neighbour", device=lonely
+        )
+    d_i, d_j = degree[edges[:, 0]], degree[edges[:, 1]]
+    if mode == "ticks":
+        return np.asarray((1.0 / d_i + 1.0 / d_j) / devices, np.float64)
+    if mode == "matchings":
+        return np.asarray(1.0 / (d_i + d_j - 1.0), np.float64)
+    return np.ones(len(edges))
+
+
+def metropolis_weights(edges: IntArray, devices: int) -> SparseMatrix:
+    """Metropolis weights: w_ij = 1/(1 + max(dᵢ, dⱼ)), the rest of each row on the diagonal.
+
+    Args:
+        edges: int [E, 2], i < j, unique.
+        devices: number of devices N.
+
+    Returns:
+        Sparse [N, N], symmetric and doubly stochastic.
+
+    >>> metropolis_weights(np.array([[0, 1]]), 2).toarray().tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    degree = np.bincount(edges.ravel(), minlength=devices)
+    return _mixer(edges, devices, 1.0 / (1.0 + degree[edges].max(axis=1, initial=0)))
+
+
+def tick_matrix(edges: IntArray, devices: int) -> SparseMatrix:
+    """Mean matrix of one tick, E[W] = E[WᵀW], with P_ij = 1/dᵢ (Boyd et al., eq. for W̄).
+
+    Args:
+        edges: int [E, 2], i < j, unique.
+        devices: number of devices N.
+
+    Returns:
+        Sparse [N, N], symmetric and doubly stochastic.
+
+    >>> tick_matrix(np.array([[0, 1]]), 2).toarray().tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    return _mixer(edges, devices, activity(edges, devices, "ticks") / 2)
+
+
+def matching_matrix(edges: IntArray, devices: int) -> SparseMatrix:
+    """Mean matrix of one random matching, E[W] = E[WᵀW].
+
+    The matrix of a matching is a projection (each pair takes its mean), so both means are equal.
+
+    Args:
+        edges: int [E, 2], i < j, unique.
+        devices: number of devices N.
+
+    Returns:
+        Sparse [N, N], symmetric and doubly stochastic.
+
+    >>> matching_matrix(np.array([[0, 1], [1, 2]]), 3).toarray().tolist()
+    [[0.75, 0.25, 0.0], [0.25, 0.5, 0.25], [0.0, 0.25, 0.75]]
+    """
+    return _mixer(edges, devices, activity(edges, devices, "matchings") / 2)
+
+
+def _mixer(edges: IntArray, devices: int, weight: FloatArray) -> SparseMatrix:
+    """I minus the Laplacian of the weighted graph."""
+    i, j = edges[:, 0], edges[:, 1]
+    sent = np.bincount(i, weight, devices) + np.bincount(j, weight, devices)
+    every = np.arange(devices)
+    rows, columns = np.concatenate([i, j, every]), np.concatenate([j, i, every])
+    entries = np.concatenate([weight, weight, 1.0 - sent])
+    return coo_array((entries, (rows, columns)), shape=(devices, devices)).tocsr()
+
+
+def contraction(edges: IntArray, devices: int, mode: Mode) -> float:
+    """What one round of gossip leaves: λ₂ of E‖y‖² for the random kinds, ζ of ‖y‖ for Metropolis.
+
+    Args:
+        edges: int [E, 2], i < j, unique.
+        devices: number of devices N.
+        mode: the kind of gossip.
+
+    Returns:
+        The factor, as ``rounds_for`` and ``error_after`` want it.
+
+    >>> ring = np.array([[0, 1], [0, 9]] + [[i, i + 1] for i in range(1, 9)])
+    >>> round(contraction(ring, 10, "ticks"), 5), round(contraction(ring, 10, "metropolis"), 5)
+    (0.9809, 0.87268)
+    """
+    if mode == "ticks":
+        return second_eigenvalue(tick_matrix(edges, devices))
+    if mode == "matchings":
+        return second_eigenvalue(matching_matrix(edges, devices))
+    return second_eigenvalue(metropolis_weights(edges, devices))
+
+
+def rounds_for(
+    epsilon: float, contraction: float, *, mode: Mode, guarantee: Guarantee = "expected"
+) -> int:
+    """The gossip rounds (or ticks) K after which the relative consensus error is at most ε.
+
+    Args:
+        epsilon: wanted error ‖x − x̄‖/‖x₀ − x̄‖, between 0 and 1.
+        contraction: what ``contraction`` gives for this graph and mode.
+        mode: the kind of gossip.
+        guarantee: of the random kinds: ``expected`` (root mean square at most ε) or ``probability``
+            (more than ε with probability at most ε); Metropolis is certain.
+
+    Returns:
+        At least 1.
+
+    >>> rounds_for(0.05, 0.87268, mode="metropolis")
+    22
+    >>> rounds_for(0.05, 0.98090, mode="ticks", guarantee="probability")
+    467
+    """
+    if not 0.0 <= contraction < 1.0:
+        raise InfeasibleError(
+            f"gossip that keeps {contraction:.12g} of the error each round never agrees; "
+            "connect the graph",
+            code="gossip",
+        )
+    factor = 1.0 if mode == "metropolis" else _FACTOR[guarantee]
+    wanted = factor * _log_inverse(epsilon)
+    if contraction == 0.0:
+        return 1
+    # A part in 10¹² is rounding: a quotient that is a whole number must not become the next.
+    return max(1, math.ceil(wanted / -math.log(contraction) * (1.0 - 1e-12)))
+
+
+def paper_rounds(epsilon: float) -> int:
+    """The paper's K = ⌈ln 1/ε⌉ (Theorem 3, third case), which forgets the spectral gap.
+
+    Args:
+        epsilon: wanted consensus error, between 0 and 1.
+
+    Returns:
+        At least 1.
+
+    >>> paper_rounds(0.05), paper_rounds(0.06)
+    (3, 3)
+    """
+    return math.ceil(_log_inverse(epsilon))
+
+
+def _log_inverse(epsilon: float) -> float:
+    if not 0.0 < epsilon < 1.0:
+        raise ScenarioError(f"epsilon is {epsilon:g}; write a number between 0 and 1")
+    return -math.log(epsilon)
+
+
+def error_after(rounds: ArrayLike, contraction: float, mode: Mode) -> NDArray[np.float64]:
+    """Bound on the relative consensus error after some gossip rounds (or ticks).
+
+    Args:
+        rounds: K, a number or an array.
+        contraction: what ``contraction`` gives for this graph and mode.
+        mode: the kind of gossip.
+
+    Returns:
+        √E(‖y‖²/‖y₀‖²) ≤ λ₂^(K/2) for the random kinds, ‖y‖/‖y₀‖ ≤ ζ^K for Metropolis.
+
+    >>> error_after([0, 2], 0.25, "ticks").tolist()
+    [1.0, 0.25]
+    """
+    power = np.asarray(rounds, np.float64) * (1.0 if mode == "metropolis" else 0.5)
+    return np.asarray(np.power(contraction, power), np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Balance:
+    """The trade-off as a table over the number of gossip rounds.
+
+    Attributes:
+        rounds: int [R]: numbers of gossip rounds K, ascending.
+        error: float [R]: bound on the relative consensus error after K of them.
+        dearest_j: float [R]: joules of the device that spends most, per exchange.
+        share: float [R]: largest part of a battery that gossip takes over all iterations.
+        best: the K that minimises error plus share.
+    """
+
+    rounds: IntArray
+    error: FloatArray
+    dearest_j: FloatArray
+    share: FloatArray
+    best: int
+
+    @property
+    def total(self) -> FloatArray:
+        """float [R]: error plus share, what ``best`` minimises."""
+        return self.error + self.share
+
+
+def balance(
+    contraction: float,
+    *,
+    mode: Mode,
+    round_energy_j: ArrayLike,
+    battery_j: ArrayLike,
+    iterations: int,
+    rows: int = 200,
+) -> Balance:
+    """Weigh the consensus error against the batteries (the paper's Remark 4).
+
+    Minimises ρ^K + K·s over the affordable whole numbers K, where ρ is the error left by one round
+    and s the largest part of a battery that one round in every iteration takes. The sum is convex:
+    its minimum is beside K = ln(s / ln(1/ρ)) / ln ρ.
+
+    Args:
+        contraction: what ``spectrum.contraction`` gives for this graph and mode.
+        mode: the kind of gossip.
+        round_energy_j: float [N]: joules of each device per gossip round (or tick), on average.
+        battery_j: float [N] or one number.
+        iterations: number of iterations n.
+        rows: the table lists every K up to this many, and a geometric choice beyond.
+
+    Returns:
+        The table and the best K.
+
+    Raises:
+        InfeasibleError: one round in each iteration is more than a battery holds.
+
+    >>> table = balance(0.5, mode="metropolis", round_energy_j=[1.0, 2.0], battery_j=100.0,
+    ...                 iterations=5)
+    >>> table.best, table.rounds.tolist(), table.share[:3].round(3).tolist()
+    (3, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [0.1, 0.2, 0.3])
+    """
+    spent_j, held_j = np.broadcast_arrays(
+        np.asarray(round_energy_j, np.float64), np.asarray(battery_j, np.float64)
+    )
+    if not 0.0 <= contraction < 1.0:
+        raise InfeasibleError(
+            f"gossip that keeps {contraction:.12g} of the error each round never agrees; "
+            "connect the graph",
+            code="gossip",
+        )
+    if np.any(held_j <= 0.0) or np.any(spent_j < 0.0) or not np.any(spent_j) or iterations < 1:
+        raise ScenarioError(
+            f"cannot balance batteries from {held_j.min():g} J, rounds from {spent_j.min():g} J "
+            f"and {iterations} iterations; all must be positive"
+        )
+    shares = iterations * spent_j / held_j
+    worst = int(np.argmax(shares))
+    slope = float(shares.flat[worst])
+    if slope > 1.0:
+        raise InfeasibleError(
+            "{device} needs {needs_j} for one gossip round in each of {iterations:iteration} and "
+            "has {has_j}; give it {needs_j} or plan at most {most:iteration}",
+            code="energy",
+            device=worst,
+            figures={
+                "needs_j": iterations * spent_j.flat[worst],
+                "has_j": held_j.flat[worst],
+                "iterations": iterations,
+                "most": int(iterations / slope),
+            },
+        )
+    affordable = max(1, math.floor(1.0 / slope))
+    best = _best(contraction, mode, slope, affordable)
+    listed = _listed(min(affordable, max(4 * best, 10)), best, rows)
+    return Balance(
+        rounds=listed,
+        error=error_after(listed, contraction, mode),
+        dearest_j=np.asarray(listed * float(spent_j.max()), np.float64),
+        share=np.asarray(listed * slope, np.float64),
+        best=best,
+    )
+
+
+def _best(contraction: float, mode: Mode, slope: float, affordable: int) -> int:
+    decay = float(error_after(1, contraction, mode))
+    if decay == 0.0:
+        return 1
+    middle = math.log(slope / -math.log(decay)) / math.log(decay)
+    beside = {min(max(k, 1), affordable) for k in (math.floor(middle), math.ceil(middle))}
+    return min(sorted(beside), key=lambda k: float(error_after(k, contraction, mode)) + k * slope)
+
+
+def _listed(last: int, best: int, rows: int) -> IntArray:
+    if last <= rows:
+        return np.arange(1, last + 1)
+    return np.unique(np.append(np.geomspace(1, last, rows).round().astype(np.int64), best))
+
 
 Matchings = tuple[NDArray[np.int32], NDArray[np.int32]]
 """(link, gossip round) of every pair that averages in one exchange, sorted by gossip round."""
@@ -295,7 +746,7 @@ def metropolis_mixing(weights: SparseMatrix, rounds: int) -> FloatArray:
     Returns:
         float [N, N]: new models = matrix @ old models.
 
-    >>> from joulemesh.aggregation.spectrum import metropolis_weights
+    >>> from joulemesh.aggregation.gossip import metropolis_weights
     >>> metropolis_mixing(metropolis_weights(np.array([[0, 1]]), 2), 5).tolist()
     [[0.5, 0.5], [0.5, 0.5]]
     """

@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Peer, RoutePeer, Vector
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Conditions, Fit, RoutesToTry, Scheme, SchemeKind
-from joulemesh.aggregation.schemes.base import SchemeBase
+from joulemesh.aggregation.scheme import (
+    Conditions,
+    Fit,
+    RoutesToTry,
+    Scheme,
+    SchemeBase,
+    SchemeKind,
+)
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario.pattern import ExchangePattern
 from joulemesh.world.links import LinkCosts

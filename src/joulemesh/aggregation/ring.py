@@ -1,24 +1,420 @@
-"""Rings: finding one in a graph, and the two ways of averaging along it.
-
-``ring`` is the paper's: every device passes on whole vectors, N−1 times (Case 2 of Theorem 3).
-``ring-chunked`` is Ring-AllReduce proper (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2),
-2009): vectors in N chunks, N−1 steps of reduce-scatter and N−1 of all-gather, which is N/2 times
-cheaper. Both give every device the exact mean.
-"""
+"""Rings: cycles through all devices, found exactly or by growing one, and their routes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from joulemesh.aggregation.ring_exact import exact_cycle, neighbours, obstacle
-from joulemesh.aggregation.ring_heuristic import grow_cycle
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.errors import ScenarioError
+from joulemesh.units import counted
 
-__all__ = ["RingSearch", "chunked_route", "find_ring", "ring_route"]
+__all__ = [
+    "Obstacle",
+    "RingSearch",
+    "chunked_route",
+    "exact_cycle",
+    "find_ring",
+    "grow_cycle",
+    "neighbours",
+    "obstacle",
+    "ring_route",
+]
+
+
+def neighbours(edges: IntArray, devices: int) -> list[list[int]]:
+    """Adjacency lists of a graph.
+
+    Args:
+        edges: int [E, 2], each link once.
+        devices: number of devices N.
+
+    Returns:
+        For each device its neighbours in ascending order.
+
+    >>> neighbours(np.array([[0, 1], [1, 2]]), 3)
+    [[1], [0, 2], [1]]
+    """
+    beside: list[list[int]] = [[] for _ in range(devices)]
+    for i, j in edges.tolist():
+        beside[i].append(j)
+        beside[j].append(i)
+    return [sorted(row) for row in beside]
+
+
+class Obstacle(NamedTuple):
+    """Why a graph has no ring: a sentence, and whom it calls ``{device}``."""
+
+    reason: str
+    device: int | None = None
+
+
+def obstacle(edges: IntArray, devices: int) -> Obstacle | None:
+    """A reason why the graph cannot contain a ring through all devices, found in linear time.
+
+    Args:
+        edges: int [E, 2], each link once.
+        devices: number of devices N.
+
+    Returns:
+        The obstacle, or None when none of the simple ones is present.
+
+    >>> obstacle(np.array([[0, 1], [1, 2]]), 3)
+    Obstacle(reason='{device} has 1 link, a ring needs 2', device=0)
+    """
+    if devices < 3:
+        return Obstacle(f"{counted(devices, 'device')} cannot form a ring, 3 are needed")
+    degree = np.bincount(edges.ravel(), minlength=devices)
+    lonely = int(np.argmin(degree))
+    if degree[lonely] < 2:
+        links = counted(int(degree[lonely]), "link")
+        return Obstacle(f"{{device}} has {links}, a ring needs 2", lonely)
+    graph = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), (devices, devices)).tocsr()
+    parts = int(connected_components(graph, directed=False)[0])
+    if parts > 1:
+        return Obstacle(f"the graph falls into {parts} parts")
+    cut = _cut_vertex(neighbours(edges, devices))
+    if cut is not None:
+        return Obstacle("without {device} the graph falls apart", cut)
+    order, parent = breadth_first_order(graph, 0, directed=False)
+    side = np.zeros(devices, np.int64)
+    for v in order[1:].tolist():
+        side[v] = 1 - side[parent[v]]
+    left = devices - int(side.sum())
+    if 2 * left != devices and bool(np.all(side[edges[:, 0]] != side[edges[:, 1]])):
+        return Obstacle(f"links run only between {left} devices and the other {devices - left}")
+    return None
+
+
+def _cut_vertex(beside: list[list[int]]) -> int | None:
+    """A device whose removal disconnects the connected graph (Hopcroft and Tarjan, 1973)."""
+    n = len(beside)
+    found, low, parent = [-1] * n, [0] * n, [-1] * n
+    rest = [iter(row) for row in beside]
+    found[0], clock, path = 0, 1, [0]
+    while path:
+        v = path[-1]
+        w = next(rest[v], None)
+        if w is None:
+            path.pop()
+            up = parent[v]
+            if up >= 0:
+                low[up] = min(low[up], low[v])
+                # Device 0 is the root: it cuts when the first subtree does not hold all the others.
+                if (up and low[v] >= found[up]) or (not up and clock < n):
+                    return up
+        elif found[w] < 0:
+            found[w] = low[w] = clock
+            parent[w], clock = v, clock + 1
+            path.append(w)
+        elif w != parent[v]:
+            low[v] = min(low[v], found[w])
+    return None
+
+
+@dataclass
+class _Choices:
+    """Which links are still possible, which are chosen, and the way back."""
+
+    left: list[set[int]]
+    chosen: list[list[int]]
+    end: list[int]
+    taken: list[tuple[int, int, int, int]] = field(default_factory=list)
+    trail: list[tuple[int, int] | None] = field(default_factory=list)
+    visited: int = 0
+
+    def settle(self, todo: list[tuple[bool, int, int]]) -> bool:
+        """Choose or cut the links of ``todo`` and all that follows; False on a contradiction."""
+        while todo:
+            take, u, v = todo.pop()
+            self.visited += 1
+            more = self._take(u, v) if take else self._cut(u, v)
+            if more is None:
+                return False
+            todo += more
+        return True
+
+    def _take(self, u: int, v: int) -> list[tuple[bool, int, int]] | None:
+        chosen, left, n = self.chosen, self.left, len(self.left)
+        if v in chosen[u]:
+            return []
+        if v not in left[u] or len(chosen[u]) == 2 or len(chosen[v]) == 2:
+            return None
+        a, b = self.end[u], self.end[v]
+        if a == v and len(self.taken) < n - 1:
+            return None  # would close a ring that misses a device
+        chosen[u].append(v)
+        chosen[v].append(u)
+        self.end[a], self.end[b] = b, a
+        self.taken.append((u, v, a, b))
+        self.trail.append(None)
+        if len(self.taken) == n:
+            return []
+        more = [(False, w, x) for w in (u, v) if len(chosen[w]) == 2 for x in left[w]]
+        more = [item for item in more if item[2] not in chosen[item[1]]]
+        if len(self.taken) == n - 1:
+            more.append((True, a, b))
+        elif b in left[a] and b not in chosen[a]:
+            more.append((False, a, b))
+        return more
+
+    def _cut(self, u: int, v: int) -> list[tuple[bool, int, int]] | None:
+        if v not in self.left[u]:
+            return []
+        if v in self.chosen[u] or min(len(self.left[u]), len(self.left[v])) == 2:
+            return None
+        self.left[u].remove(v)
+        self.left[v].remove(u)
+        self.trail.append((u, v))
+        return [(True, w, x) for w in (u, v) if len(self.left[w]) == 2 for x in self.left[w]]
+
+    def undo(self, mark: int) -> None:
+        """Take back everything since the trail had length ``mark``."""
+        while len(self.trail) > mark:
+            cut = self.trail.pop()
+            if cut is not None:
+                u, v = cut
+                self.left[u].add(v)
+                self.left[v].add(u)
+                continue
+            u, v, a, b = self.taken.pop()
+            self.chosen[u].pop()
+            self.chosen[v].pop()
+            self.end[a], self.end[b] = u, v
+
+    def branch(self) -> tuple[int, int]:
+        """The next link to try: from the end of the latest stretch to its tightest neighbour."""
+        ends = self.taken[-1][2:] if self.taken else tuple(range(len(self.left)))
+        head = min(ends, key=lambda v: (len(self.left[v]), v))
+        free = [x for x in self.left[head] if x not in self.chosen[head]]
+        return head, min(free, key=lambda x: (len(self.left[x]) - len(self.chosen[x]), x))
+
+
+def exact_cycle(beside: list[list[int]], limit: int) -> tuple[IntArray | None, bool, int]:
+    """Search all rings by choosing and cutting links, up to a limit.
+
+    Args:
+        beside: adjacency lists; every device has at least two neighbours.
+        limit: how many links may be chosen or cut, counting again after a wrong choice.
+
+    Returns:
+        The devices in ring order, or None; whether None is a proof; how many links were handled.
+
+    >>> exact_cycle([[1, 3], [0, 2], [1, 3], [0, 2]], limit=100)
+    (array([0, 1, 2, 3]), False, 9)
+    """
+    n = len(beside)
+    choices = _Choices([set(row) for row in beside], [[] for _ in beside], list(range(n)))
+    todo = [(True, v, w) for v, row in enumerate(beside) if len(row) == 2 for w in row]
+    tried: list[tuple[int, int, int]] = []
+    while choices.visited <= limit:
+        if choices.settle(todo):
+            if len(choices.taken) == n:
+                return _follow(choices.chosen), False, choices.visited
+            head, x = choices.branch()
+            tried.append((len(choices.trail), head, x))
+            todo = [(True, head, x)]
+        elif tried:
+            mark, head, x = tried.pop()
+            choices.undo(mark)
+            todo = [(False, head, x)]
+        else:
+            return None, True, choices.visited
+    return None, False, choices.visited
+
+
+def _follow(chosen: list[list[int]]) -> IntArray:
+    order = [0, min(chosen[0])]
+    while len(order) < len(chosen):
+        v, w = chosen[order[-1]]
+        order.append(w if v == order[-2] else v)
+    return np.array(order, np.int64)
+
+
+_CROSSING_WIDTH = 24
+"""Neighbours whose pairs are tried for a crossing: keeps dense graphs from costing degree²."""
+
+_TURNS = 100
+"""Rotations tried for one device that no simpler move takes in."""
+
+
+@dataclass
+class _Cycle:
+    """A cycle as a doubly linked list; ``after[v]`` is −1 for a device outside it."""
+
+    beside: list[list[int]]
+    near: list[set[int]]
+    after: list[int]
+    before: list[int]
+
+    @classmethod
+    def shortest(cls, beside: list[list[int]]) -> _Cycle:
+        """The shortest cycle through device 0 and its first neighbour."""
+        goal = beside[0][0]
+        parent, queue = {0: -1}, deque([0])
+        while goal not in parent:
+            v = queue.popleft()
+            for w in beside[v]:
+                if w not in parent and (v, w) != (0, goal):
+                    parent[w] = v
+                    queue.append(w)
+        path = [goal]
+        while path[-1]:
+            path.append(parent[path[-1]])
+        cycle = cls(beside, [set(row) for row in beside], [-1] * len(beside), [-1] * len(beside))
+        cycle._join(*path, goal)
+        return cycle
+
+    def _join(self, *stops: int) -> None:
+        for v, w in pairwise(stops):
+            self.after[v], self.before[w] = w, v
+
+    def absorb(self, v: int) -> list[int]:
+        """Lengthen the cycle by v, if one of three moves does it; the devices taken in."""
+        touch = [a for a in self.beside[v] if self.after[a] >= 0]
+        for a in touch:
+            b = self.after[a]
+            if b in self.near[v]:
+                self._join(a, v, b)
+                return [v]
+        outside = [x for x in self.beside[v] if self.after[x] < 0]
+        for a in touch:
+            b, c = self.after[a], self.before[a]
+            for x in outside:
+                if b in self.near[x]:
+                    self._join(a, v, x, b)
+                    return [v, x]
+                if c in self.near[x]:
+                    self._join(c, x, v, a)
+                    return [v, x]
+        for a, b in combinations(touch[:_CROSSING_WIDTH], 2):
+            if self.after[b] in self.near[self.after[a]]:
+                self._cross(a, v, b)
+                return [v]
+            if self.before[b] in self.near[self.before[a]]:
+                self._cross(self.before[b], v, self.before[a], far=True)
+                return [v]
+        return []
+
+    def _cross(self, a: int, v: int, b: int, *, far: bool = False) -> None:
+        """Turn the stretch from after a to b round and put v at its near or its far joint."""
+        first, beyond = self.after[a], self.after[b]
+        w = first
+        while w != beyond:
+            following = self.after[w]
+            self.after[w], self.before[w] = self.before[w], following
+            w = following
+        if far:
+            self._join(a, b)
+            self._join(first, v, beyond)
+        else:
+            self._join(a, v, b)
+            self._join(first, beyond)
+
+    def rotate(self, v: int, rng: np.random.Generator, turns: int) -> bool:
+        """Open the cycle beside a neighbour of v, append v, and turn the far end until it closes.
+
+        Pósa's rotations (Discrete Math. 14(4), 1976). The cycle is unchanged when they fail.
+        """
+        touch = [a for a in self.beside[v] if self.after[a] >= 0]
+        if not touch:
+            return False
+        first = touch[int(rng.integers(len(touch)))]
+        onward = self.after if rng.integers(2) else self.before
+        path = np.array([v, *_walk(onward, first)], np.int64)
+        position = np.full(len(self.after), len(path), np.int64)
+        position[path] = np.arange(len(path))
+        for _ in range(turns):
+            tail = int(path[-1])
+            if v in self.near[tail]:
+                self._join(*path.tolist(), v)
+                return True
+            pivots = [int(k) for k in position[self.beside[tail]] if k < len(path) - 2]
+            if not pivots:
+                return False
+            good = [k for k in pivots if int(path[k + 1]) in self.near[v]] or pivots
+            k = good[int(rng.integers(len(good)))] + 1
+            path[k:] = path[k:][::-1].copy()
+            position[path[k:]] = np.arange(k, len(path))
+        return False
+
+    def swap(self, v: int, rng: np.random.Generator) -> int:
+        """Replace a cycle device whose two cycle neighbours are both adjacent to v.
+
+        Returns:
+            The device removed, or v if there is none.
+        """
+        replaceable = [
+            c
+            for a in self.beside[v]
+            if (c := self.after[a]) >= 0 and self.after[c] in self.near[v] and self.after[c] != a
+        ]
+        if not replaceable:
+            return v
+        c = replaceable[int(rng.integers(len(replaceable)))]
+        self._join(self.before[c], v, self.after[c])
+        self.after[c] = self.before[c] = -1
+        return c
+
+
+def grow_cycle(beside: list[list[int]], limit: int) -> tuple[IntArray | None, int]:
+    """Grow a cycle until it holds every device or no move helps.
+
+    Args:
+        beside: adjacency lists of a graph without ``obstacle``.
+        limit: how many devices may be looked at, a device counting each time.
+
+    Returns:
+        The devices in ring order, or None; and how many were looked at.
+
+    >>> grow_cycle([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]], limit=100)[0].tolist()
+    [0, 3, 1, 2]
+    """
+    cycle, rng = _Cycle.shortest(beside), np.random.default_rng(0)
+    turns = min(_TURNS, len(beside))
+    seen = [follower >= 0 for follower in cycle.after]
+    inside = [v for v, known in enumerate(seen) if known]
+    waiting: deque[int] = deque()
+    size, stalled, visited = 0, 0, 0
+    while True:
+        size += len(inside)
+        for v in inside:
+            for w in beside[v]:
+                if not seen[w]:
+                    seen[w] = True
+                    waiting.append(w)
+        if size == len(beside):
+            return _walk(cycle.after, 0), visited
+        if visited >= limit or stalled > 5 * (len(waiting) + 20):
+            return None, visited
+        v = waiting.popleft()
+        if cycle.after[v] >= 0:
+            inside = []
+            continue
+        visited += 1
+        inside = cycle.absorb(v)
+        # Rotations cost much, and swaps undo the growth's order: both only out of a dead end.
+        if not inside and stalled > len(waiting):
+            visited += turns
+            inside = [v] if cycle.rotate(v, rng, turns) else []
+            v = v if inside else cycle.swap(v, rng)
+        stalled = 0 if inside else stalled + 1
+        if not inside:
+            waiting.append(v)
+
+
+def _walk(after: list[int], start: int) -> IntArray:
+    order = [start]
+    while (v := after[order[-1]]) != start:
+        order.append(v)
+    return np.array(order, np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,29 +1,57 @@
-"""The minimum spanning tree (Algorithm 2, case 1 of Theorem 3): reduce to a root, broadcast back.
+"""Spanning trees: of least weight, of least joules × seconds, and pipelined in chunks.
 
-A device's energy does not depend on the root (notes: price-of-an-exchange). The critical path does,
-by up to a factor of two (notes: critical-path-of-a-tree), so the root that minimises it is taken.
+In a pipelined tree a device forwards chunk c to its parent as soon as it has c from all of its
+children, and the root sends chunk c of the mean down as soon as it has it. Every link carries the
+whole vector once each way, whatever the number of chunks, so the joules are the tree's but for more
+packets and messages; the seconds fall from those of the longest path towards those of the slowest
+link, until packets and messages cost more than the pipeline saves (notes: pipelined-tree).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import dijkstra, minimum_spanning_tree
 
-from joulemesh.aggregation.medium import ORTHOGONAL, Medium
-from joulemesh.aggregation.on_air import levelled
-from joulemesh.aggregation.rooted import Rooted, half_duplex_s, hang, link_graph
+from joulemesh.aggregation.air import (
+    ORTHOGONAL,
+    Medium,
+    Rooted,
+    half_duplex_s,
+    hang,
+    levelled,
+    link_graph,
+    on_air,
+    route_j,
+)
+from joulemesh.aggregation.play import frame, in_frames_s, in_slots, paths, shared_s, turns_s
 from joulemesh.aggregation.route import IntArray, Route
-from joulemesh.aggregation.slots import shared_s
-from joulemesh.world.links import LinkCosts
+from joulemesh.world.links import LinkCosts, packets_of
 
 __all__ = [
+    "FRAME_BITS",
+    "SMALL_FRAME_BITS",
+    "WeightedTree",
     "best_root",
     "branch_sizes",
+    "choose_chunks",
+    "chunked_tree_route",
+    "device_joules",
+    "fewest_chunks",
+    "hull_of_trees",
+    "least_s",
+    "link_seconds",
+    "most_chunks",
+    "pipelined_s",
     "root_latencies_s",
     "shortest_path_tree",
     "spanning_tree",
     "tree_route",
+    "weighted_tree",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -240,3 +268,344 @@ def branch_sizes(route: Route) -> dict[int, int]:
     ):
         sizes[receiver] += sizes[sender]
     return sizes
+
+
+_SAME = 1e-12  # relative: sums of the same links in another order
+_MOST_TREES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedTree:
+    """A spanning tree, and the weight on seconds for which it is the cheapest.
+
+    Attributes:
+        weight_w: λ: joules that one second less is worth; 0 for the minimum spanning tree.
+        links: positions of its links in the graph's edge list, sorted.
+        joules: of one bit, sent once each way on every link.
+        seconds: of one bit, the same, added up over the links.
+    """
+
+    weight_w: float
+    links: IntArray
+    joules: float
+    seconds: float
+
+
+def link_seconds(costs: LinkCosts) -> FloatArray:
+    """Seconds to send one bit both ways on each link."""
+    return costs.forward_s + costs.backward_s
+
+
+def weighted_tree(edges: IntArray, costs: LinkCosts, devices: int, weight_w: float) -> WeightedTree:
+    """The spanning tree that is the cheapest if a second is worth ``weight_w`` joules.
+
+    >>> edges, second = np.array([[0, 1], [0, 2], [1, 2]]), np.array([1.0, 1.0, 9.0])
+    >>> costs = LinkCosts(second, second, np.array([3.0, 1.0, 2.0]), np.array([3.0, 1.0, 2.0]))
+    >>> [weighted_tree(edges, costs, 3, weight).links.tolist() for weight in (0.0, 1.0)]
+    [[1, 2], [0, 1]]
+    """
+    joules, seconds = costs.weight(), link_seconds(costs)
+    if np.isinf(weight_w):
+        links = spanning_tree(edges, seconds, devices)
+    else:  # exactly the joules' own order, if the seconds do not count
+        links = spanning_tree(edges, joules + weight_w * seconds if weight_w else joules, devices)
+    return WeightedTree(weight_w, links, float(joules[links].sum()), float(seconds[links].sum()))
+
+
+def hull_of_trees(
+    edges: IntArray, costs: LinkCosts, devices: int, *, most_joules: float = np.inf
+) -> list[WeightedTree]:
+    """The trees of all weights λ, from the fewest joules on: the corners of the lower hull.
+
+    Args:
+        edges: int [E, 2]: the graph's links, sorted.
+        costs: price of one bit on each of them.
+        devices: number of devices.
+        most_joules: trees that take more per bit are left out.
+
+    Returns:
+        At most 16 trees: ascending joules, descending seconds.
+
+    >>> edges, second = np.array([[0, 1], [0, 2], [1, 2]]), np.array([1.0, 1.0, 9.0])
+    >>> costs = LinkCosts(second, second, np.array([3.0, 1.0, 2.0]), np.array([3.0, 1.0, 2.0]))
+    >>> [(tree.joules, tree.seconds) for tree in hull_of_trees(edges, costs, 3)]
+    [(6.0, 20.0), (8.0, 4.0)]
+    """
+    found = [weighted_tree(edges, costs, devices, weight) for weight in (0.0, np.inf)]
+    gaps = [(found[0], found[1])]
+    while gaps and len(found) < _MOST_TREES:
+        left, right = gaps.pop()
+        if left.joules > most_joules or not _apart(left, right):
+            continue
+        weight = (right.joules - left.joules) / (left.seconds - right.seconds)
+        middle = weighted_tree(edges, costs, devices, weight)
+        straight = left.joules + weight * left.seconds  # the chord between the two
+        if middle.joules + weight * middle.seconds < straight * (1 - _SAME):
+            found.append(middle)
+            gaps += [(middle, right), (left, middle)]  # the cheaper half first
+    kept: list[WeightedTree] = []
+    for tree in sorted(found, key=lambda one: (one.joules, one.seconds)):
+        if tree.joules <= most_joules and (not kept or _apart(kept[-1], tree)):
+            kept.append(tree)
+    return kept
+
+
+def _apart(left: WeightedTree, right: WeightedTree) -> bool:
+    """Does the right tree take more joules and fewer seconds, by more than rounding?"""
+    return right.seconds < left.seconds * (1 - _SAME) and right.joules > left.joules * (1 + _SAME)
+
+
+def device_joules(edges: IntArray, links: IntArray, costs: LinkCosts, devices: int) -> FloatArray:
+    """float64 [N]: joules of each device if one bit passes each link of a tree both ways.
+
+    They do not depend on the root (notes: price-of-an-exchange).
+
+    >>> costs = LinkCosts(*np.array([[1.0, 2.0]] * 2), *np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> device_joules(np.array([[0, 1], [1, 2]]), np.array([0, 1]), costs, 3).tolist()
+    [1.0, 5.0, 4.0]
+    """
+    return costs.take(links).device_j(edges[links], devices)
+
+
+FRAME_BITS = 12_000.0  # 1,500 bytes: Ethernet and Wi-Fi
+SMALL_FRAME_BITS = 1_016.0  # 127 bytes: IEEE 802.15.4
+_NEAR = 1.01  # fewer chunks are taken for a hundredth of the seconds
+_TRIED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # chunks, in half duplex
+_FINE = 1.2  # from one number of chunks to the next, where packets and messages have a price
+_BEYOND = 1.5  # times the least joules × seconds: more chunks only grow dearer from there on
+
+
+def most_chunks(bits: float, devices: int, packet_bits: float = FRAME_BITS) -> int:
+    """The most chunks that are considered for a vector.
+
+    Chunks are kept to the size of a packet, or to that of Ring-AllReduce, the vector in N parts, if
+    that is less; but not below a small frame, unless packets are smaller.
+
+    >>> most_chunks(159_010 * 32.0, 20), most_chunks(60_000.0, 20), most_chunks(100.0, 20)
+    (424, 20, 1)
+    """
+    return max(1, int(bits // packet_bits), min(devices, int(bits // SMALL_FRAME_BITS)))
+
+
+def least_s(edges: IntArray, costs: LinkCosts, devices: int, bits: float, medium: Medium) -> float:
+    """Seconds that no number of chunks goes below: of the slowest link, or the busiest device.
+
+    Args:
+        edges: int [E', 2]: the tree's links.
+        costs: price of one bit on each of them.
+        devices: number of devices of the graph.
+        bits: size of the parameter vector.
+        medium: of the graph's devices.
+
+    >>> edges, costs = np.array([[0, 1], [1, 2]]), LinkCosts(*np.ones((4, 2)))
+    >>> [least_s(edges, costs, 3, 12.0, Medium(duplex)) for duplex in ("orthogonal", "half")]
+    [12.0, 48.0]
+    """
+    if not medium.turns or medium.broadcast:
+        both = np.concatenate([costs.forward_s, costs.backward_s])
+        return bits * float(np.max(both, initial=0.0))
+    busy = np.bincount(edges.ravel(), np.repeat(costs.forward_s + costs.backward_s, 2), devices)
+    return bits * float(busy.max())
+
+
+# Routes -----------------------------------------------------------------------------------------
+
+
+def chunked_tree_route(
+    graph_edges: IntArray,
+    links: IntArray,
+    costs: LinkCosts,
+    devices: int,
+    bits: float,
+    medium: Medium,
+) -> Route:
+    """`tree_route` made fit for a pipeline: its links are listed in the order of their turns.
+
+    Links of one colour share no device; a tree whose busiest device has d links needs d colours.
+    The number of chunks is 1: ``dataclasses.replace(route, chunks=…)`` sets it.
+    """
+    plain = tree_route(graph_edges, links, costs, devices, bits, medium)
+    half = len(plain.edge) // 2
+    down, depth = plain.edge[half:], plain.step[half:]
+    colour = _colours(plain.sender[half:], plain.receiver[half:], depth, devices)
+    order = down[np.lexsort((depth, colour))]
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    return replace(
+        plain,
+        scheme="tree-chunked",
+        edges=plain.edges[order],
+        link_index=plain.link_index[order],
+        edge=position[plain.edge],
+    )
+
+
+def _colours(parent: IntArray, child: IntArray, depth: IntArray, devices: int) -> IntArray:
+    """Colours of a tree's links, listed level by level from the root, siblings in a row.
+
+    The children of a device take the colours 0, 1, …, except that of the link to its own parent.
+    """
+    number = np.arange(len(parent))
+    new = np.append(True, parent[1:] != parent[:-1])[: len(parent)]
+    rank = number - np.maximum.accumulate(np.where(new, number, 0))
+    own = np.full(devices, len(parent) + 1)  # colour of each device's link to its parent
+    bounds = np.append(np.flatnonzero(np.diff(depth, prepend=-1)), len(depth)).tolist()
+    for low, high in pairwise(bounds):
+        level = slice(low, high)
+        own[child[level]] = rank[level] + (rank[level] >= own[parent[level]])
+    return own[child]
+
+
+# Seconds, and how many chunks ---------------------------------------------------------------------
+
+
+def pipelined_s(
+    route: Route, costs: LinkCosts, devices: int, medium: Medium
+) -> Callable[[int], float]:
+    """Seconds of a pipelined tree as a function of its number of chunks.
+
+    Args:
+        route: along the tree, with any number of chunks.
+        costs: price of one bit on every link of the graph.
+        devices: number of devices of the graph.
+        medium: of the graph's devices.
+
+    >>> edges, costs = np.array([[0, 1], [1, 2]]), LinkCosts(*np.ones((4, 2)))
+    >>> route = chunked_tree_route(edges, np.arange(2), costs, 3, 12.0, Medium())
+    >>> seconds = pipelined_s(route, costs, 3, Medium())
+    >>> [seconds(chunks) for chunks in (1, 2, 4, 12)]
+    [24.0, 18.0, 15.0, 13.0]
+    >>> seconds = pipelined_s(route, costs, 3, Medium("half"))  # device 1 is never idle
+    >>> [seconds(chunks) for chunks in (1, 2, 4, 12)]
+    [48.0, 48.0, 48.0, 48.0]
+    """
+    if not len(route.edge):
+        return lambda chunks: 0.0
+    if costs.free:  # chunks cost no more than their bits: what is found once serves all of them
+        return _timed(route, costs, devices, medium)
+    return lambda chunks: _timed(replace(route, chunks=chunks), costs, devices, medium)(chunks)
+
+
+def _timed(route: Route, costs: LinkCosts, devices: int, medium: Medium) -> Callable[[int], float]:
+    """Seconds by the number of chunks, with packets and messages of the route's own chunks."""
+    if medium.shared:
+        return _slotted_s(route, costs, devices, medium)
+    own, bits = levelled(route, costs, broadcast=medium.broadcast), float(route.bits[0])
+    if not medium.turns:
+        found = paths(route.edges, own, devices, route.root)
+        return lambda chunks: found.seconds(bits, chunks)
+    whole = route.seconds(costs)
+
+    def in_turns(chunks: int) -> float:
+        if chunks == 1:  # children in the best order, which one chunk allows
+            return bits * half_duplex_s(route.edges, own, devices, route.root)
+        return turns_s(replace(route, chunks=chunks), whole, devices)
+
+    return in_turns
+
+
+def _slotted_s(
+    route: Route, costs: LinkCosts, devices: int, medium: Medium
+) -> Callable[[int], float]:
+    air = on_air(route, costs, broadcast=medium.broadcast)
+    in_chunks = in_frames_s(air, frame(air, devices, medium.reach))
+    whole_s = in_slots(air, devices, medium.reach).seconds
+    return lambda chunks: whole_s if chunks == 1 else in_chunks(chunks)
+
+
+def choose_chunks(route: Route, costs: LinkCosts, devices: int, medium: Medium) -> int:
+    """The number of chunks of a pipelined tree: the fewest that are nearly the fastest.
+
+    Where packets and messages have a price, more chunks cost more joules and may take longer: the
+    fewest are taken that come within 1 % of the least joules × seconds. Those are tried that fill
+    their packets, and numbers in between.
+
+    Args:
+        route: along the tree, with any number of chunks.
+        costs: price of one bit on every link of the graph, of a packet and of a message.
+        devices: number of devices of the graph.
+        medium: of the graph's devices.
+
+    >>> edges, costs = np.array([[0, 1], [1, 2]]), LinkCosts(*np.full((4, 2), 1e-6))
+    >>> route = chunked_tree_route(edges, np.arange(2), costs, 3, 1e6, Medium())
+    >>> choose_chunks(route, costs, 3, Medium())
+    46
+    >>> from joulemesh.world.links import Framing
+    >>> dear = costs.framed(edges, Framing(12_000.0, message_s=0.1))
+    >>> choose_chunks(route, dear, 3, Medium())
+    3
+    """
+    if not len(route.edge):
+        return 1
+    bits, seconds = float(route.bits[0]), pipelined_s(route, costs, devices, medium)
+    if costs.free:
+        return fewest_chunks(seconds, most_chunks(bits, devices), medium)
+    most = most_chunks(bits, devices, min(costs.packet_bits, FRAME_BITS))
+    tried: dict[int, float] = {}
+    for chunks in _worth_trying(bits, most, costs.packet_bits):
+        sent = replace(route, chunks=chunks)
+        joules = float(route_j(sent, costs, devices, broadcast=medium.broadcast).sum())
+        tried[chunks] = joules * seconds(chunks)
+        if tried[chunks] > _BEYOND * min(tried.values()):
+            break
+    enough = _NEAR * min(tried.values())
+    return next(chunks for chunks, taken in tried.items() if taken <= enough)
+
+
+def _worth_trying(bits: float, most: int, packet_bits: float) -> list[int]:
+    """Numbers of chunks from 1 to ``most``: a geometric grid, and those that fill their packets.
+
+    >>> _worth_trying(1000.0, 10, 100.0)
+    [1, 2, 3, 4, 5, 6, 7, 9, 10]
+    """
+    grid, last = {1, most}, 1.0
+    while last < most:
+        last *= _FINE
+        grid.add(min(round(last), most))
+    packets = packets_of(bits, packet_bits)
+    each = np.unique(np.ceil(packets / np.arange(1, min(int(packets), most) + 1)))
+    return sorted(grid | {int(chunks) for chunks in each if chunks <= most})
+
+
+def fewest_chunks(seconds: Callable[[int], float], most: int, medium: Medium) -> int:
+    """The fewest chunks that come within 1 % of the least seconds, among 1 to ``most``.
+
+    Packets and messages have no price of their own here. With orthogonal links more chunks never
+    take longer (the sum along a chain is at least its maximum), so the least seconds are those of
+    ``most`` and bisection is exact. In half duplex the seconds fall likewise, but not without
+    exceptions, and are dear to compute. Some numbers up to 64 are tried; beyond, the turns of a
+    step have found their pace, so that C chunks take C · seconds(C) = a + b·C, which the last two
+    that were tried decide. In slots the same numbers are tried, and one frame gives the seconds of
+    any.
+
+    >>> fewest_chunks(lambda chunks: 1.0 + 9.0 / chunks, 10_000, Medium())
+    826
+    >>> fewest_chunks(lambda chunks: 1.0 + 9.0 / chunks, 10_000, Medium("half"))
+    826
+    """
+    grid, price = sorted({1, most}), seconds
+    if medium.turns:
+        grid = [*(chunks for chunks in _TRIED if chunks < most), most]
+    if medium.turns and not medium.shared:
+        price = _in_step(seconds, *_TRIED[-2:]) if most > _TRIED[-1] else seconds
+    tried = {chunks: price(chunks) for chunks in grid}
+    enough = _NEAR * min(tried.values())
+    after = next(k for k, chunks in enumerate(grid) if tried[chunks] <= enough)
+    low, high = (grid[after - 1] if after else 0), grid[after]
+    while high - low > 1:  # low is not good enough, high is
+        middle = (low + high) // 2
+        low, high = (low, middle) if price(middle) <= enough else (middle, high)
+    return high
+
+
+def _in_step(seconds: Callable[[int], float], low: int, high: int) -> Callable[[int], float]:
+    """The seconds up to ``high`` chunks, and beyond on the line through the last two."""
+    of_low, of_high = low * seconds(low), high * seconds(high)
+    slope = (of_high - of_low) / (high - low)
+
+    def price(chunks: int) -> float:
+        if chunks <= high:
+            return seconds(chunks)
+        return (of_high + slope * (chunks - high)) / chunks
+
+    return price

@@ -32,7 +32,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.meters import METERS, Meter, MeterError, MeterOptions, choose, open_meter
 from joulemesh.meters.meter import Declared
 from joulemesh.models.torch_model import is_torch
-from joulemesh.planning.workload import Workload, workload
+from joulemesh.planning.ground import Workload, workload
 from joulemesh.scenario import Scenario
 
 

@@ -20,7 +20,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a scenario file in which every field is explained."""
-    from joulemesh.planning.figures import figures
+    from joulemesh.planning.notes import figures
     from joulemesh.scenario.varied import value_of
 
     scenario = read_scenario(None, preset, changes)

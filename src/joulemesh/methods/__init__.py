@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from joulemesh.citation import Citation
 from joulemesh.ledger import Ledger
-from joulemesh.methods.base import Contender
-from joulemesh.methods.parameters import Parameter, choice, number, whole
+from joulemesh.methods.base import Contender, Parameter, choice, number, whole
 from joulemesh.methods.registry import (
     Method,
     build,
@@ -19,8 +18,7 @@ from joulemesh.methods.registry import (
     register,
     split,
 )
-from joulemesh.methods.setting import Setting
-from joulemesh.methods.terms import EQUAL
+from joulemesh.methods.setting import EQUAL, Setting
 
 __all__ = [
     "EQUAL",

@@ -21,20 +21,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulemesh.aggregation.gossip import metropolis_route
+from joulemesh.aggregation.gossip import contraction, metropolis_route, metropolis_weights
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.spectrum import contraction, metropolis_weights
 from joulemesh.bibliography import ALISTARH, KOLOSKOVA
 from joulemesh.citation import Citation
 from joulemesh.errors import ScenarioError
-from joulemesh.methods.base import Contender, FloatArray
-from joulemesh.methods.compression import Compressor, compressor
-from joulemesh.methods.losses import arrivals, chances, drawn, neighbours, with_losses
-from joulemesh.methods.moment import Copied, Mixings, first_mixing
-from joulemesh.methods.parameters import AS_PLANNED, Parameter, number, whole
+from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, Parameter, number, whole
+from joulemesh.methods.choco import Compressor, compressor
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
-from joulemesh.methods.walk import walk
+from joulemesh.methods.walk import (
+    Copied,
+    Mixings,
+    arrivals,
+    chances,
+    drawn,
+    first_mixing,
+    neighbours,
+    walk,
+    with_losses,
+)
 from joulemesh.scenario.scenario import rounded_to
 from joulemesh.setup.from_plan import power_mixing
 

@@ -1,8 +1,6 @@
-"""What a method is to whoever compares it: a schedule to play, an exchange, and its price."""
+"""What a method is to whoever compares it, and how its parameters are read."""
 
 from __future__ import annotations
-
-__all__ = ["Contender", "FloatArray", "IntArray"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.citation import Citation
 from joulemesh.ledger import Ledger
+from joulemesh.registry import Registry
 from joulemesh.tolerance import left_of
 from joulemesh.training.arrays import tree_map
 from joulemesh.training.schedule import Schedule
@@ -19,6 +19,18 @@ from joulemesh.training.schedule import Schedule
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan
     from joulemesh.training.exchange import Exchange
+
+__all__ = [
+    "AS_PLANNED",
+    "Contender",
+    "FloatArray",
+    "IntArray",
+    "Parameter",
+    "choice",
+    "entry",
+    "number",
+    "whole",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -70,7 +82,7 @@ class Contender:
                 "exchange is a scheme's"
             )
         if self.plan is not None:
-            from joulemesh.planning.digest import digest_of
+            from joulemesh.planning.plan import digest_of
             from joulemesh.planning.static import plan_of
 
             if digest_of(plan_of(self.plan.ground)) == digest_of(self.plan):
@@ -104,3 +116,94 @@ class Contender:
         """float64 [N]: what stays in the batteries; negative where they are overdrawn."""
         spent = (self.reserve if ledger is None else ledger).spent_j
         return left_of(self.battery_j, spent)
+
+
+AS_PLANNED = "the adaptive plan's mean"
+"""The number of rounds of a method that is given none (`Setting.rounds`)."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a method.
+
+    Attributes:
+        read: makes the value of a text; ValueError for one that is out of range.
+        what: what the text must be, in words.
+        meaning: what it decides, in words.
+        default: what holds if it is not given: a text that ``read`` takes, or words.
+        words: all texts that may be given, if they can be listed.
+        cites: publications that a value rests on, besides the method's own.
+        example: a text that may be given, where they cannot be listed.
+    """
+
+    read: Callable[[str], Any]
+    what: str
+    meaning: str = ""
+    default: str = ""
+    words: tuple[str, ...] = ()
+    cites: Callable[[Any], tuple[Citation, ...]] = lambda value: ()
+    example: str = ""
+
+
+def whole(least: int = 1, *, meaning: str = "", default: str = "") -> Parameter:
+    """A whole number of at least ``least``.
+
+    >>> whole(1, meaning="rounds in an iteration", default="3").read("3")
+    3
+    """
+
+    def read(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise ValueError(text)
+        return value
+
+    return Parameter(read, f"a whole number of at least {least}", meaning, default)
+
+
+def number(most: float = 1.0, *, meaning: str = "", default: str = "") -> Parameter:
+    """A number above 0, up to ``most``.
+
+    >>> number().read("0.1")
+    0.1
+    """
+
+    def read(text: str) -> float:
+        value = float(text)
+        if not 0 < value <= most:
+            raise ValueError(text)
+        return value
+
+    return Parameter(read, f"a number above 0, at most {most:g}", meaning, default)
+
+
+def entry(registry: Registry[Any], *, meaning: str = "", default: str = "") -> Parameter:
+    """The name of an entry of a registry, built in or the user's own.
+
+    >>> from joulemesh.registries import POLICIES
+    >>> entry(POLICIES).read("backfill")
+    'backfill'
+    """
+
+    def read(text: str) -> str:
+        if text not in registry:
+            raise ValueError(text)
+        return text
+
+    words = registry.built_in
+    return Parameter(read, f"one of {', '.join(words)}", meaning, default, words)
+
+
+def choice(*words: str, meaning: str = "", default: str = "") -> Parameter:
+    """One of some words.
+
+    >>> choice("sent", "shared").read("shared")
+    'shared'
+    """
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return Parameter(read, f"one of {', '.join(words)}", meaning, default, words)

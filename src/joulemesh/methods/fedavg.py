@@ -25,13 +25,10 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import Route
 from joulemesh.bibliography import MCMAHAN
 from joulemesh.ledger import Ledger, charge
-from joulemesh.methods.base import Contender, FloatArray, IntArray
-from joulemesh.methods.losses import drawn
-from joulemesh.methods.moment import Act, Follow, Moment
-from joulemesh.methods.parameters import AS_PLANNED, whole
+from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
-from joulemesh.methods.walk import walk
+from joulemesh.methods.walk import Act, Follow, Moment, drawn, walk
 from joulemesh.planning.ground import Ground
 from joulemesh.setup.from_plan import require_room
 from joulemesh.world import World

@@ -31,10 +31,15 @@ import numpy as np
 from joulemesh.aggregation.route import Route
 from joulemesh.citation import Citation
 from joulemesh.errors import ScenarioError
-from joulemesh.methods.base import Contender, FloatArray, IntArray
-from joulemesh.methods.losses import arrivals, drawn
-from joulemesh.methods.moment import Act, Moment
-from joulemesh.methods.parameters import AS_PLANNED, choice, number, whole
+from joulemesh.methods.base import (
+    AS_PLANNED,
+    Contender,
+    FloatArray,
+    IntArray,
+    choice,
+    number,
+    whole,
+)
 from joulemesh.methods.registry import register
 from joulemesh.methods.sampling import (
     GOSSIP,
@@ -46,7 +51,7 @@ from joulemesh.methods.sampling import (
     world_key,
 )
 from joulemesh.methods.setting import Setting
-from joulemesh.methods.walk import walk
+from joulemesh.methods.walk import Act, Moment, arrivals, drawn, walk
 from joulemesh.training import draws
 from joulemesh.training.arrays import (
     Array,

@@ -17,11 +17,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from joulemesh.citation import Citation
-from joulemesh.methods.base import Contender
-from joulemesh.methods.parameters import whole
-from joulemesh.methods.pattern import Pattern, steady
+from joulemesh.methods.base import Contender, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
+from joulemesh.methods.walk import Pattern, steady
 
 _PERIOD = 6
 

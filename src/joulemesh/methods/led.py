@@ -34,16 +34,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from joulemesh.aggregation.gossip import metropolis_route
-from joulemesh.aggregation.spectrum import metropolis_weights
+from joulemesh.aggregation.gossip import metropolis_route, metropolis_weights
 from joulemesh.citation import Citation
-from joulemesh.methods.base import Contender, FloatArray, IntArray
-from joulemesh.methods.losses import chances, drawn
-from joulemesh.methods.moment import Mixings
-from joulemesh.methods.parameters import AS_PLANNED, number, whole
+from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
-from joulemesh.methods.walk import walk
+from joulemesh.methods.walk import Mixings, chances, drawn, walk
 from joulemesh.setup.from_plan import power_mixing, require_room
 from joulemesh.training.arrays import Tree, flatten, namespace, tree_map
 from joulemesh.training.exchange import Context, Exchange

@@ -24,8 +24,7 @@ import numpy as np
 
 from joulemesh.citation import Citation
 from joulemesh.errors import ScenarioError, named_refusals
-from joulemesh.methods.base import Contender
-from joulemesh.methods.parameters import Parameter
+from joulemesh.methods.base import Contender, Parameter
 from joulemesh.methods.setting import Setting
 from joulemesh.models.torch_model import NotOfJaxError, TorchModel
 from joulemesh.own_code import place_of, require_call
@@ -77,9 +76,9 @@ METHODS: Registry[Method] = Registry(
     "method",
     {
         "adaptive": "joulemesh.methods.adaptive",
-        "spread": "joulemesh.methods.spread",
-        "fixed": "joulemesh.methods.fixed",
-        "inverse": "joulemesh.methods.inverse",
+        "spread": "joulemesh.methods.adaptive",
+        "fixed": "joulemesh.methods.adaptive",
+        "inverse": "joulemesh.methods.adaptive",
         "gossip-learning": "joulemesh.methods.gossip_learning",
         "balanced": "joulemesh.methods.balanced",
         "pens": "joulemesh.methods.pens",
@@ -283,7 +282,7 @@ def build(
         said = "where devices come, go, move or recharge, " * made.traced
         raise ScenarioError(
             f"{said}{name} does not say what becomes of messages that are lost "
-            "(joulemesh.methods.losses); choose a method that is planned (adaptive, spread, "
+            "(joulemesh.methods.walk); choose a method that is planned (adaptive, spread, "
             "inverse), or set network.packet_error = 0"
         )
     return _rounded(setting, made)

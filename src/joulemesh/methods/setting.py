@@ -1,42 +1,309 @@
-"""The terms of a comparison: one scenario, what is equal for all, and prices for everybody."""
+"""The terms of a comparison: what is equal for all, prices, how long a method runs, its account."""
 
 from __future__ import annotations
 
-__all__ = ["Prices", "Setting"]
-
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.countable import require_countable
 from joulemesh.data import Dataset, spec_for
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.data.load import device_names
+from joulemesh.errors import Edit, InfeasibleError, ScenarioError, called
 from joulemesh.ledger import Ledger, charge
 from joulemesh.methods.base import Contender, FloatArray, IntArray
-from joulemesh.methods.horizon import notes_on, run_length
-from joulemesh.methods.terms import equal_terms
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.own_code import place_of
-from joulemesh.planning.ground import Ground
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.budget import at_least
+from joulemesh.planning.ground import Ground, Workload
+from joulemesh.planning.notes import Figure, figures
+from joulemesh.planning.plan import COLUMNS, Account, Plan
 from joulemesh.planning.pricing import Pricer
 from joulemesh.planning.static import plan_of
-from joulemesh.planning.workload import Workload
 from joulemesh.scenario import Scenario
+from joulemesh.tolerance import affordable, left_of, within
 from joulemesh.training.schedule import Mixing, Schedule
-from joulemesh.units import duration
+from joulemesh.units import counted, duration, energy
 from joulemesh.world import World
 from joulemesh.world.links import LinkCosts
 
 if TYPE_CHECKING:
     from joulemesh.models.core import Model
     from joulemesh.training.exchange import Exchange
+
+__all__ = [
+    "EQUAL",
+    "MethodAccount",
+    "Prices",
+    "Setting",
+    "account_of",
+    "cut",
+    "equal_terms",
+    "notes_on",
+    "payable",
+    "refusal",
+    "run_length",
+    "stop_notes",
+]
+
+EQUAL = ("iterations", "batteries", "time", "budget")
+_ALIASES = {"energy": "batteries"}
+
+
+def equal_terms(equal: str | None, *scenarios: Scenario) -> str:
+    """What is equal for all methods, by its own name.
+
+    Unless it is given, all that the scenarios bound: batteries, and the total time if one has it.
+
+    >>> equal_terms("energy"), equal_terms("budget")
+    ('batteries', 'budget')
+    >>> equal_terms(None, Scenario.preset("default")), equal_terms(None, Scenario.preset("paper"))
+    ('budget', 'batteries')
+    """
+    if equal is None:
+        timed = any(scenario.budget.total_s is not None for scenario in scenarios)
+        return "budget" if timed else "batteries"
+    named = _ALIASES.get(equal, equal)
+    if named not in EQUAL:
+        raise ScenarioError(f"equal = {equal!r} is unknown: use one of {', '.join(EQUAL)}")
+    return named
+
+
+_BLOCK = 64  # iterations priced at first; then twice as many each time
+_MOST = 1_000_000
+
+
+def run_length(
+    setting: Setting,
+    name: str,
+    prices: Callable[[int, int], Ledger],
+    last: Callable[[int], Ledger] | None = None,
+) -> Ledger:
+    """Price as many iterations as the method may run.
+
+    Args:
+        setting: says what is equal, and the budgets.
+        name: of the method.
+        prices: the ledger of iterations start..stop−1; one row if all are alike.
+        last: the ledger of iteration t (from 0) if it is the last one, for a method that ends
+            otherwise than it goes on: its price is reserved.
+
+    Returns:
+        The ledger of the n iterations.
+
+    Raises:
+        InfeasibleError: not even the first can be paid.
+    """
+    if setting.equal == "iterations":
+        ledger = prices(0, setting.iterations)
+        whole = ledger if ledger.iterations > 1 else ledger.tiled(setting.iterations)
+        return whole if last is None else _ended(whole, setting.iterations, last)
+    ledger = prices(0, _BLOCK)
+    if ledger.iterations == 1:
+        ledger = ledger.tiled(max(1, _alike(setting, ledger)))
+    else:
+        while payable(setting, ledger) == ledger.iterations <= _MOST:
+            ledger = ledger.then(prices(ledger.iterations, 2 * ledger.iterations))
+    if ledger.iterations > _MOST:
+        what = "plan.iterations" if setting.equal == "time" else "budget.energy_j"
+        raise ScenarioError(
+            f"the budget pays for more than {_MOST} iterations of {name}, more than are simulated: "
+            f"lower {what}"
+        )
+    return cut(setting, name, ledger) if last is None else _reserved(setting, name, ledger, last)
+
+
+def cut(setting: Setting, name: str, ledger: Ledger, battery_j: FloatArray | None = None) -> Ledger:
+    """Keep the iterations that the equal budget pays for.
+
+    Args:
+        setting: says what is equal, and the budgets.
+        name: of the method.
+        ledger: of more iterations, or of as many.
+        battery_j: [N], if batteries have more than the setting's, because they are recharged.
+
+    Raises:
+        InfeasibleError: not even the first can be paid.
+    """
+    if setting.equal == "iterations":
+        return ledger
+    n = payable(setting, ledger, battery_j)
+    if n == 0:
+        raise refusal(setting, name, ledger)
+    return ledger[:n]
+
+
+def _ended(ledger: Ledger, n: int, last: Callable[[int], Ledger]) -> Ledger:
+    """The first n iterations, of which the last is another."""
+    end = last(n - 1)
+    return end if n == 1 else ledger[: n - 1].then(end)
+
+
+def _reserved(setting: Setting, name: str, ledger: Ledger, last: Callable[[int], Ledger]) -> Ledger:
+    """As many iterations as leave enough for the last one."""
+    most = min(payable(setting, ledger) + 1, ledger.iterations)
+    end, before = last(most - 1), ledger[: most - 1]
+    fits = np.ones(most, bool)
+    if setting.limits_time:
+        seconds = np.append(0.0, np.cumsum(before.seconds)) + end.seconds[0]
+        fits &= within(setting.limit_s, seconds)
+    if setting.limits_energy:
+        joules = np.cumsum(before.energy_j, axis=0)
+        joules = np.concatenate([np.zeros((1, setting.devices)), joules]) + end.energy_j[0]
+        fits &= within(setting.battery_j, joules).all(axis=1)
+    # Under fading the end has another price: what is taken is checked.
+    for n in range(max(1, int(fits.sum())), 0, -1):
+        found = _ended(ledger, n, last)
+        if payable(setting, found) == n:
+            return found
+    raise refusal(setting, name, _ended(ledger, 1, last))
+
+
+def _alike(setting: Setting, one: Ledger) -> int:
+    """How many iterations, all alike, the budget pays for."""
+    ratios = []
+    if setting.limits_energy:
+        ratios.append(int(affordable(setting.battery_j, one.energy_j[0]).min()))
+    if setting.limits_time:
+        ratios.append(int(affordable(setting.limit_s, one.seconds[0])))
+    return min(*ratios, _MOST + 1)
+
+
+def payable(setting: Setting, ledger: Ledger, battery_j: FloatArray | None = None) -> int:
+    """How many of the iterations the budget pays for: the batteries, the clock, or both.
+
+    Args:
+        setting: says what is equal, and the budgets.
+        ledger: of the iterations.
+        battery_j: [N], if batteries have more than the setting's.
+    """
+    held_j = setting.battery_j if battery_j is None else battery_j
+    n = ledger.iterations
+    if setting.limits_time:
+        n = _paid(np.array([setting.limit_s]), ledger.seconds[:, None])
+    return _paid(held_j, ledger.energy_j[:n]) if setting.limits_energy else n
+
+
+def _paid(budget: FloatArray, costs: FloatArray) -> int:
+    """How many rows of the costs [n, N] the budgets [N] pay for."""
+    over = ~within(budget, np.cumsum(costs, axis=0)).all(axis=1)
+    return int(np.argmax(over)) if over.any() else len(costs)
+
+
+def refusal(setting: Setting, name: str, one: Ledger) -> InfeasibleError:
+    """Why not even one iteration can be paid.
+
+    Args:
+        setting: says what is equal, and the budgets.
+        name: of the method.
+        one: the ledger of its first iteration.
+    """
+    if setting.limits_time and one.seconds[0] > setting.limit_s:
+        return InfeasibleError(
+            "one iteration of {method} takes {needs_s}, but {limit}",
+            code="time",
+            figures={
+                "method": name,
+                "needs_s": one.seconds[0],
+                "limit": setting.limit_words,
+                "has_s": setting.limit_s,
+            },
+        )
+    device = int(np.argmax(one.energy_j[0] / setting.battery_j))
+    need = float(one.energy_j[0, device])
+    return InfeasibleError(
+        "{device} cannot pay for one iteration of {method} from its battery of {has_j}: computing "
+        "takes {compute_j} and the exchange {exchange_j}",
+        code="energy",
+        device=device,
+        figures={
+            "method": name,
+            "has_j": setting.battery_j[device],
+            "needs_j": need,
+            "compute_j": one.compute_j[0, device],
+            "exchange_j": one.exchange_j[0, device],
+        },
+        remedies=[(Edit("budget.energy_j", at_least(need), "raise"),)],
+    )
+
+
+def stop_notes(
+    setting: Setting, ledger: Ledger, battery_j: FloatArray | None = None
+) -> tuple[str, ...]:
+    """Why a plan ends, if it is none of the equal budgets that ends it.
+
+    Args:
+        setting: has the batteries and the clock.
+        ledger: of the whole plan. A battery ends it if it could not pay for one more iteration
+            like the last; on an equal budget, so does the clock.
+        battery_j: [N], if batteries have more than the setting's.
+    """
+    held_j = setting.battery_j if battery_j is None else battery_j
+    left_j = held_j - ledger.spent_j
+    left_s = setting.limit_s - float(ledger.seconds.sum()) if setting.limits_time else 0.0
+    late = setting.limits_time and left_s < ledger.seconds[-1]
+    if not setting.limits_energy or late or (left_j < ledger.energy_j[-1]).any():
+        return ()
+    share = float(left_j.sum() / held_j.sum())
+    time = f" and {duration(left_s)}" if setting.limits_time else ""
+    return (
+        f"stops because its plan of {counted(ledger.iterations, 'iteration')} is over, not at a "
+        "battery: "
+        f"{100 * share:.3g} % of the joules{time} are left; raise plan.iterations or the time of "
+        "[budget] to use more",
+    )
+
+
+def notes_on(
+    setting: Setting,
+    ledger: Ledger,
+    *,
+    at_most: bool = False,
+    battery_j: FloatArray | None = None,
+) -> tuple[str, ...]:
+    """What a reader should know of a ledger: missed deadlines, overdrawn batteries.
+
+    Args:
+        setting: has the budgets.
+        ledger: of the whole run.
+        at_most: the ledger is an upper bound.
+        battery_j: [N], if batteries have more than the setting's.
+    """
+    held_j = setting.battery_j if battery_j is None else battery_j
+    notes = []
+    most = "at most " if at_most else ""
+    if (
+        setting.deadline_s is not None
+        and (late := ~within(setting.deadline_s, ledger.seconds)).any()
+    ):
+        notes.append(
+            f"{most}{int(late.sum())} of {ledger.iterations} iterations exceed the deadline of "
+            f"{duration(setting.deadline_s)} (the longest takes {duration(ledger.seconds.max())})"
+        )
+    taken_s = float(ledger.seconds.sum())
+    if setting.total_s is not None and not within(setting.total_s, taken_s):
+        notes.append(
+            f"takes {most}{duration(taken_s)}, more than the total time of "
+            f"{duration(setting.total_s)}"
+        )
+    short_j = -left_of(held_j, ledger.spent_j)
+    over = short_j > 0
+    if over.any():
+        device = int(np.argmax(short_j))
+        notes.append(
+            f"overdraws {most}{int(over.sum())} of {setting.devices} batteries "
+            f"({called(device, setting.ground.names)} by {energy(short_j[device])})"
+        )
+    return tuple(notes)
+
 
 Prices: TypeAlias = Callable[[int, int], Ledger]
 """Ledger of iterations start..stop−1 (from 0); one row only, whatever is asked, if all are alike.
@@ -310,3 +577,139 @@ class Setting:
 
         training, data = self.scenario.training, self._data or spec_for(self.scenario)
         return build(training.model, data.shape, data.classes, **dict(training))
+
+
+@dataclass(frozen=True, eq=False)
+class MethodAccount:
+    """The account of a method that is run by itself.
+
+    Attributes:
+        method: as the user wrote it, for instance ``"fixed:3"``.
+        equal: what decides how long it runs: ``"batteries"``, ``"time"``, ``"budget"`` or
+            ``"iterations"``.
+        scenario: what was asked.
+        work: size of the model and of a round.
+        rounds: integers [n, N].
+        active: bool [n, N].
+        exchanged: bool [n].
+        iteration_j: float64 [m], or [m, seeds] where it depends on the training: of the m
+            iterations that are priced, all of them once training is over.
+        latency_s: float64 [m], or [m, seeds].
+        energy_budget_j: float64 [N].
+        compute_total_j: float64 [N], mean over seeds.
+        transmit_total_j: float64 [N], mean over seeds.
+        receive_total_j: float64 [N], mean over seeds.
+        idle_total_j: float64 [N], mean over seeds.
+        bits: float64 [m], mean over seeds: bits on the air.
+        server_j: float64 [m], mean over seeds: joules that no battery pays.
+        notes: what a reader should know, one line each.
+
+    >>> setting = Setting(Scenario.preset("adaptive"), "batteries")
+    >>> from joulemesh.methods import build
+    >>> account = account_of(setting, build("fixed:3", setting))
+    >>> bool(np.isclose(account.iteration_j.sum(), account.spent_j.sum()))
+    True
+    """
+
+    method: str
+    equal: str
+    scenario: Scenario = field(repr=False)
+    work: Workload = field(repr=False)
+    rounds: NDArray[Any] = field(repr=False)
+    active: NDArray[np.bool_] = field(repr=False)
+    exchanged: NDArray[np.bool_] = field(repr=False)
+    iteration_j: FloatArray = field(repr=False)
+    latency_s: FloatArray = field(repr=False)
+    energy_budget_j: FloatArray = field(repr=False)
+    compute_total_j: FloatArray = field(repr=False)
+    transmit_total_j: FloatArray = field(repr=False)
+    receive_total_j: FloatArray = field(repr=False)
+    idle_total_j: FloatArray = field(repr=False)
+    bits: FloatArray = field(repr=False)
+    server_j: FloatArray = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def iterations(self) -> int:
+        """Number n of iterations."""
+        return len(self.rounds)
+
+    @property
+    def supplied_j(self) -> FloatArray:
+        """float64 [N]: the batteries, which such a method does not recharge."""
+        return self.energy_budget_j
+
+    @property
+    def deadline_s(self) -> float | None:
+        """Seconds allowed to each iteration, if any; a method may exceed them: a note says so."""
+        return self.scenario.budget.deadline_s
+
+    @property
+    def total_s(self) -> float | None:
+        """Seconds allowed to the whole training, if any; a method may exceed them as well."""
+        return self.scenario.budget.total_s
+
+    @property
+    def exchange_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on exchanges, sending and receiving."""
+        return self.transmit_total_j + self.receive_total_j
+
+    @cached_property
+    def spent_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends in all: the sum of the four columns."""
+        return np.asarray(np.sum([getattr(self, name) for name in COLUMNS], axis=0))
+
+    @property
+    def margin_j(self) -> FloatArray:
+        """float64 [N]: what is left in the batteries; negative where they are overdrawn."""
+        return left_of(self.energy_budget_j, self.spent_j)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The devices' names; empty without any."""
+        with suppress(ScenarioError):
+            return tuple(device_names(self.scenario))
+        return ()
+
+    @cached_property
+    def figures(self) -> tuple[Figure, ...]:
+        """The figures of the scenario that decide it, each with its origin."""
+        return figures(self.scenario)
+
+
+def account_of(
+    setting: Setting, contender: Contender, ledgers: Sequence[Ledger] = ()
+) -> MethodAccount:
+    """The account of a method.
+
+    Args:
+        setting: its terms.
+        contender: the method.
+        ledgers: one for each seed, of what was sent so far; what is reserved unless given.
+    """
+    known = tuple(ledgers) or (contender.reserve,)
+    schedule = contender.schedule
+    energy = [ledger.energy_j.sum(axis=1) for ledger in known]
+    clock = [ledger.seconds for ledger in known]
+    columns = np.mean([ledger.columns_j for ledger in known], axis=0)
+    return MethodAccount(
+        contender.name,
+        setting.equal,
+        setting.scenario,
+        setting.work,
+        rounds=schedule.rounds,
+        active=schedule.active,
+        exchanged=schedule.exchanged,
+        iteration_j=np.stack(energy, axis=1) if ledgers else energy[0],
+        latency_s=np.stack(clock, axis=1) if ledgers else clock[0],
+        energy_budget_j=contender.battery_j,
+        **dict(zip(COLUMNS, columns, strict=True)),
+        bits=np.mean([ledger.bits for ledger in known], axis=0),
+        server_j=np.mean([ledger.server_j for ledger in known], axis=0),
+        notes=contender.notes,
+    )
+
+
+def _is_an_account(account: MethodAccount) -> Account:
+    """Checked by mypy."""
+    return account

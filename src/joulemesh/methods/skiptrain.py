@@ -34,14 +34,10 @@ from numpy.typing import NDArray
 
 from joulemesh.citation import Citation
 from joulemesh.ledger import Ledger
-from joulemesh.methods.base import Contender, FloatArray, IntArray
-from joulemesh.methods.horizon import payable, refusal
-from joulemesh.methods.moment import Act, Mixings, Moment, first_mixing
-from joulemesh.methods.parameters import AS_PLANNED, whole
-from joulemesh.methods.pattern import Pattern, steady
+from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, whole
 from joulemesh.methods.registry import register
-from joulemesh.methods.setting import Setting
-from joulemesh.methods.walk import walk
+from joulemesh.methods.setting import Setting, payable, refusal
+from joulemesh.methods.walk import Act, Mixings, Moment, Pattern, first_mixing, steady, walk
 from joulemesh.tolerance import affordable
 from joulemesh.training import draws
 

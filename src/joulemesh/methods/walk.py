@@ -1,45 +1,441 @@
-"""Methods under traces: walked through one iteration after another.
+"""Methods, iteration by iteration: what one may know, what it does, what that costs, what is lost.
 
-Who is there by the trace takes part. Batteries hold their first charge and what they have harvested
-so far, and nothing else is spent:
+A method is asked in every iteration what it does among those who take part: a function of a
+`Moment`, which holds nothing of what is to come. What the answer, an `Act`, costs and who can pay
+for it is decided here. Who is there by the trace takes part. Batteries hold their first charge and
+what they have harvested so far, and nothing else is spent:
 
     - on equal batteries a method ends before the first iteration that some battery cannot pay;
     - otherwise, where batteries recharge, a device that cannot pay for an iteration sits it out
       until it can, if ``plan.on_depletion = "leave"``; if not, an equal budget ends before it, and
       equal iterations and equal time are refused.
-
-Where nothing recharges, batteries are as they are without traces. The planned methods have a walk
-of their own (`joulemesh.planning.traced`), with the same traces, prices and batteries.
 """
 
 from __future__ import annotations
 
-__all__ = ["Walked", "walk"]
-
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.gossip import metropolis_mixing, metropolis_route, metropolis_weights
+from joulemesh.aggregation.patterned import NEIGHBOURS, Patterned
+from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.scheme import Conditions, Fit, Scheme, choose
 from joulemesh.countable import require_countable
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.ledger import Ledger, charge, total_of
 from joulemesh.methods.base import Contender, FloatArray, IntArray
-from joulemesh.methods.horizon import notes_on, refusal
-from joulemesh.methods.moment import Act, Follow, Moment
-from joulemesh.planning.recharge import recharged
-from joulemesh.setup.from_plan import MOST_ENTRIES, someone
+from joulemesh.methods.setting import Setting, notes_on, refusal, run_length
+from joulemesh.planning.ground import Ground
+from joulemesh.planning.losses import Course, Outcome, draw
+from joulemesh.planning.walk import cut_off, recharged
+from joulemesh.registries import SCHEMES
+from joulemesh.scenario.scenario import rounded_to
+from joulemesh.setup.from_plan import MOST_ENTRIES, embedded, schedule_by_messages, someone
 from joulemesh.tolerance import left_of, within
 from joulemesh.training.schedule import Mixing, Schedule
+from joulemesh.world.links import LinkCosts
+from joulemesh.world.motion import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from joulemesh.methods.setting import Setting
     from joulemesh.training.exchange import Exchange
 
+__all__ = [
+    "Act",
+    "BoolArray",
+    "Copied",
+    "Follow",
+    "Mixings",
+    "Moment",
+    "Pattern",
+    "Rounds",
+    "Schemed",
+    "Walked",
+    "arrivals",
+    "chances",
+    "drawn",
+    "exact_scheme",
+    "first_mixing",
+    "neighbours",
+    "steady",
+    "walk",
+    "with_losses",
+]
+
 BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """What a method may know when an iteration begins.
+
+    Attributes:
+        setting: the terms of the comparison.
+        t: the iteration, from 0.
+        who: bool [N]: who takes part.
+        cut: bool [E]: links of the graph that do not exist now.
+        snapshot: where devices that move are; None if they do not.
+        battery_j: float64 [N]: what batteries hold, with what they have harvested so far.
+        memory: what the method's `Act` of the iteration before remembered; None in the first.
+    """
+
+    setting: Setting
+    t: int
+    who: BoolArray
+    cut: BoolArray
+    snapshot: Snapshot | None
+    battery_j: FloatArray
+    memory: Any = None
+
+    @property
+    def devices(self) -> int:
+        """Number N of devices, whoever takes part."""
+        return len(self.who)
+
+    @cached_property
+    def links(self) -> IntArray:
+        """int [L]: positions, in the graph's list, of the links among those who take part."""
+        edges = self.setting.world.graph.edges
+        return np.flatnonzero(~self.cut & self.who[edges].all(axis=1))
+
+    @property
+    def edges(self) -> IntArray:
+        """int [L, 2]: the links among those who take part."""
+        return self.setting.world.graph.edges[self.links]
+
+    @property
+    def key(self) -> Hashable:
+        """What links and their prices depend on."""
+        channel = self.setting.world.channel
+        return self.who.tobytes(), self.snapshot, channel.block(self.t), channel.edition(self.t)
+
+    @property
+    def costs(self) -> LinkCosts:
+        """Price of a bit on every link of the graph, as it turns out."""
+        return self.setting.ground.costs(self.t, self.snapshot)
+
+    @property
+    def forecast(self) -> LinkCosts:
+        """Price of a bit on every link of the graph at the fade quantile."""
+        ground = self.setting.ground
+        if self.snapshot is None:
+            return ground.latest_forecast(self.t)
+        return ground.forecast_at(self.t, snapshot=self.snapshot)
+
+    @property
+    def seen(self) -> LinkCosts:
+        """The costs by which links may be chosen."""
+        return self.costs if self.setting.ground.channel_known else self.forecast
+
+    def among(self, who: BoolArray) -> Moment:
+        """The same with only some of the devices."""
+        return self if who is self.who else replace(self, who=who)
+
+    def connected(self) -> Moment:
+        """The same without those from whom no path leads to the larger part of the others."""
+        lost = cut_off(self.setting.world.graph, self.who, self.cut)
+        return self.among(self.who & ~lost) if lost.any() else self
+
+    def rounds(self, tau: int) -> IntArray:
+        """int64 [N]: so many rounds for everybody who takes part."""
+        return np.where(self.who, np.int64(tau), np.int64(0))
+
+    def mixing_route(self, bits: float, times: int = 1, links: IntArray | None = None) -> Route:
+        """Everybody who takes part sends to all of its neighbours, so many times.
+
+        Args:
+            bits: of one message.
+            times: how often.
+            links: only over these.
+        """
+        over = self.links if links is None else links
+        edges = self.setting.world.graph.edges[over]
+        return metropolis_route(edges, bits, times).on_links(over)
+
+    def price(self, route: Route | None, costs: LinkCosts | None = None) -> Ledger:
+        """What a route costs, as it turns out unless other costs are given."""
+        if route is not None and not len(route.edge):
+            route = None  # nobody is there to send, and nothing is waited for
+        return self.setting.pricer.route(route, self.costs if costs is None else costs)
+
+    def mean(self) -> FloatArray:
+        """float64 [N, N]: the plain mean of those who take part; the others keep what they have."""
+        matrix = np.diag((~self.who).astype(np.float64))
+        matrix[np.ix_(self.who, self.who)] = 1.0 / max(1, int(self.who.sum()))
+        return matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Act:
+    """What a method does in an iteration.
+
+    Attributes:
+        rounds: int64 [N], τ; 0 for those who take no part.
+        sent: what its messages cost.
+        matrix: makes the mixing matrix [N, N] of the exchange when training asks for it; None where
+            it has none.
+        exact: whether the exchange is the exact mean of those who take part.
+        who: bool [N]: who takes part, if not everybody who could.
+        own_samples: [N]: what the method itself computes, in samples of training.
+        memory: what it wants to know in the next iteration.
+    """
+
+    rounds: IntArray
+    sent: Ledger
+    matrix: Callable[[], FloatArray] | None = None
+    exact: bool = False
+    who: BoolArray | None = None
+    own_samples: FloatArray | None = None
+    memory: Any = None
+
+
+Follow: TypeAlias = Callable[[Moment], Act]
+"""A method under traces: what it does in an iteration, by what is known when it begins."""
+
+
+def first_mixing(setting: Setting, bits: float) -> Route:
+    """All devices send to all of their neighbours, once, where they stand at first.
+
+    >>> from joulemesh import Scenario
+    >>> from joulemesh.methods.setting import Setting
+    >>> first_mixing(Setting(Scenario.preset("adaptive")), 8.0).count  # a ring of 20
+    40
+    """
+    graph = setting.ground.graph
+    return metropolis_route(graph.edges, bits, 1).on_links(graph.links)
+
+
+class Mixings:
+    """Mixings of all who take part with their neighbours, at Metropolis weights among them.
+
+    Args:
+        bits: of one message.
+        times: mixings in an exchange.
+        lazy: mix with (I + W)/2 in place of W.
+    """
+
+    def __init__(self, bits: float, times: int = 1, *, lazy: bool = False) -> None:
+        self.bits, self.times, self.lazy = bits, times, lazy
+        self._priced: dict[Hashable, Ledger] = {}
+
+    def act(self, now: Moment, rounds: IntArray, memory: Any = None) -> Act:
+        """Rounds, then the mixings.
+
+        Args:
+            now: who takes part, where.
+            rounds: int64 [N].
+            memory: what the method wants to know in the next iteration.
+        """
+        return Act(rounds, self.price(now), lambda: self.matrix(now), memory=memory)
+
+    def price(self, now: Moment) -> Ledger:
+        """What the mixings cost."""
+        key = now.key
+        if key not in self._priced:
+            route = now.mixing_route(self.bits, self.times) if self.times else None
+            self._priced[key] = now.price(route)
+        return self._priced[key]
+
+    def matrix(self, now: Moment) -> FloatArray:
+        """float64 [N, N]: what the mixings do; symmetric and doubly stochastic."""
+        weights = metropolis_weights(now.edges, now.devices)
+        if self.lazy:
+            return np.asarray((weights.toarray() + np.eye(now.devices)) / 2)
+        return np.asarray(metropolis_mixing(weights, self.times))
+
+
+class Copied(Mixings):
+    """Mixings of devices that keep copies of their neighbours, which messages change.
+
+    Over a link that did not carry the exchange before, two devices first send each other theirs.
+
+    Args:
+        bits: of one message.
+        times: mixings in an exchange; the matrix is that of one.
+        copy_bits: of a copy.
+    """
+
+    def __init__(self, bits: float, times: int, copy_bits: float) -> None:
+        super().__init__(bits, times)
+        self.copy_bits = copy_bits
+
+    def act(self, now: Moment, rounds: IntArray, memory: Any = None) -> Act:
+        """Rounds, then copies for those who have missed messages, then the mixings."""
+        mixed = super().act(now, rounds)
+        fresh = np.zeros(0, np.int64) if now.memory is None else np.setdiff1d(now.links, now.memory)
+        copies = now.price(now.mixing_route(self.copy_bits, links=fresh))
+        return replace(mixed, sent=copies + mixed.sent, memory=now.links)
+
+    def matrix(self, now: Moment) -> FloatArray:
+        """float64 [N, N]: what one mixing does."""
+        return np.asarray(metropolis_weights(now.edges, now.devices).toarray())
+
+
+def with_losses(setting: Setting, made: Contender, scheme_at: Callable[[int], Scheme]) -> Contender:
+    """A method as its exchanges turn out where packets are lost or rounded; otherwise itself.
+
+    Batteries are not overdrawn by what is drawn, unless the method overdraws them as expected
+    (``equal = "time"``).
+
+    Args:
+        setting: the terms of the comparison.
+        made: with expected joules and seconds.
+        scheme_at: the scheme of its exchange in an iteration (from 0).
+
+    >>> from joulemesh import Scenario
+    >>> from joulemesh.methods import build
+    >>> lossy = Scenario.preset("adaptive").override({"network.packet_error": 0.2})
+    >>> made = build("fixed:1", lossy)
+    >>> made.drawn, bool((made.leftover_j() >= 0).all())
+    (True, True)
+    """
+    wire = rounded_to(setting.scenario.network.bits_per_parameter)
+    if setting.world.packets is None and not wire:
+        return made
+    ground, n, held = setting.ground, made.schedule.iterations, {}
+
+    def route(t: int) -> Route | None:
+        if not made.schedule.exchanged[t]:
+            return None
+        scheme = scheme_at(t)
+        key = id(scheme) if not (scheme.random or setting.fading) else (id(scheme), t)
+        if key not in held:
+            held[key] = scheme.route(ground.seen_costs(t), t)
+        return held[key]
+
+    turned_out, lost = made, None
+    if setting.world.packets is not None:
+        turned_out, found = drawn(setting, made, route)
+        lost = found if found.lost_messages.any() else None
+    if lost is None and not wire:
+        return turned_out
+    schedule = schedule_by_messages(
+        made.schedule,
+        [route(t) for t in range(n)],
+        scheme_at,
+        lost,
+        chunk_iterations=setting.scenario.training.chunk_iterations,
+        wire=wire,
+    )
+    return replace(turned_out, schedule=schedule)
+
+
+def drawn(
+    setting: Setting,
+    made: Contender,
+    route: Callable[[int], Route | None],
+    *,
+    ground: Ground | None = None,
+    unsent: Callable[[BoolArray], BoolArray] | None = None,
+) -> tuple[Contender, Outcome]:
+    """A method with the joules and seconds that are drawn, and which messages are lost.
+
+    What a lost message does to the parameters is the method's own matter.
+
+    Args:
+        setting: the terms of the comparison; its packets are lost.
+        made: with expected joules and seconds.
+        route: what is sent in an iteration (from 0); None where nothing is.
+        ground: the devices and links that the messages take, if not those of the setting. A device
+            more is a server, whose joules no battery pays.
+        unsent: see `Course`.
+
+    Returns:
+        The method, and what was drawn.
+    """
+    packets, ledger, count = setting.world.packets, made.reserve, setting.devices
+    assert packets is not None
+    ground, n = ground or setting.ground, made.schedule.iterations
+    served = ground.world.graph.devices > count
+    spare_j = np.where(made.leftover_j() < 0, np.inf, made.leftover_j())[None]
+
+    active = made.schedule.active
+    exchange = replace(ledger, compute_j=np.zeros_like(ledger.compute_j), idle_j=0 * ledger.idle_j)
+    if served:
+        exchange, active = exchange.with_server(), np.broadcast_to(True, (n, count + 1))
+        spare_j = np.append(spare_j, [[np.inf]], axis=1)
+    course = Course(ground, route, exchange, ledger.seconds, active, spare_j, unsent=unsent)
+    found = draw(course, packets)
+    sent, idle_w = found.exchange, setting.world.devices.idle_w
+    sent = sent.served_by(count) if served else sent
+    turned_out = replace(sent, compute_j=ledger.compute_j, idle_j=ledger.idle_j)
+    if found.awake_s is not None and idle_w is not None:
+        turned_out = replace(turned_out, idle_j=idle_w * found.awake_s[:, :count])
+    seconds = turned_out.seconds
+    deadline_s = setting.scenario.budget.deadline_s
+    late = 0 if deadline_s is None else int((~within(deadline_s, seconds)).sum())
+    expected_s = float(
+        sum(
+            ground.pricer.beside(one, ground.costs(t)).seconds[0]
+            for t in range(n)
+            if (one := route(t)) is not None
+        )
+    )
+    note = found.note(exchange.total_j, expected_s, late)
+    notes = (*made.notes, note)
+    return replace(made, reserve=turned_out, notes=notes, drawn=True), found
+
+
+def arrivals(found: Outcome, shape: tuple[int, ...]) -> Callable[[int], BoolArray] | None:
+    """Which messages of a method's own exchange arrive, as `Schedule.arrived` wants it.
+
+    Args:
+        found: what was drawn.
+        shape: of the messages of an exchange, which are as many in every iteration.
+
+    Returns:
+        A function of the iteration (from 0) that gives bool of that shape; None if all arrive.
+    """
+    if not found.lost_messages.any():
+        return None
+
+    def arrived(t: int) -> BoolArray:
+        there = np.ones(shape, np.bool_)
+        there.reshape(-1)[found.lost[t]] = False
+        return there
+
+    return arrived
+
+
+def chances(setting: Setting, bits: float) -> FloatArray:
+    """Probability that a message arrives, as far as it is known before the first iteration.
+
+    Args:
+        setting: the terms of the comparison.
+        bits: of the message.
+
+    Returns:
+        float64 [E, 2]: on every link, forward and backward; 1 where no packet is lost.
+
+    >>> from joulemesh import Scenario
+    >>> lossy = {"network.packet_error": 0.5, "network.tries": 2, "network.packet_bits": 1000}
+    >>> setting = Setting(Scenario.preset("adaptive").override(lossy))
+    >>> float(chances(setting, 2000.0).min())  # two packets
+    0.5625
+    """
+    packets, world = setting.world.packets, setting.world
+    each = np.full((len(world.graph.edges), 2), bits)
+    if packets is None:
+        return np.ones_like(each)
+    return packets.arrival(each, setting.ground.errors_forecast)
+
+
+def neighbours(setting: Setting, times: int = 1) -> Scheme:
+    """The scheme by which all devices mix with their neighbours, so many times.
+
+    >>> from joulemesh import Scenario
+    >>> neighbours(Setting(Scenario.preset("adaptive")), 2).rounds
+    2
+    """
+    conditions = setting.ground.conditions
+    options = conditions.options.model_copy(update={"gossip_rounds": times})
+    return SCHEMES[NEIGHBOURS].ready(replace(conditions, options=options), Fit(), "")
+
 
 _MOST = 100_000  # iterations that are walked through
 
@@ -174,7 +570,7 @@ def walk(
         InfeasibleError: not even the first iteration can be paid.
 
     >>> from joulemesh import Scenario
-    >>> from joulemesh.methods.moment import Mixings
+    >>> from joulemesh.methods.walk import Mixings
     >>> from joulemesh.methods.setting import Setting
     >>> gone = Setting(Scenario.preset("adaptive").override({"devices.leave": [[3, 41]]}))
     >>> mixings = Mixings(gone.work.model_bits)
@@ -320,3 +716,280 @@ class _Walk:
             self.battery = gained.held_j
             row = replace(row, harvested_j=gained.stored_j[None])
         self.rows.append(row)
+
+
+class Schemed:
+    """Exchanges by the scheme that suits those who take part and are connected with each other.
+
+    A scheme is chosen again whenever that changes, by the prices that are forecast then. Link costs
+    are flooded before the exchange whenever the plan would flood them: the tree has changed, or who
+    is in it.
+
+    Args:
+        chosen: the scheme among those who take part, who are connected with each other.
+    """
+
+    def __init__(self, chosen: Callable[[Moment], Scheme]) -> None:
+        self._chosen = chosen
+        self._known: dict[Hashable, Scheme] = {}
+        self._priced: dict[Hashable, Ledger] = {}
+
+    def act(self, now: Moment, rounds: Callable[[Moment], IntArray]) -> Act:
+        """Rounds of those who are connected with each other, then their exchange.
+
+        Args:
+            now: who could take part, where; its memory is the tree whose costs were flooded last.
+            rounds: of those who take part, int64 [N].
+        """
+        now = now.connected()
+        train = rounds(now)
+        if now.who.sum() < 2:
+            return Act(train, now.price(None), who=now.who, memory=now.memory)
+        scheme, t = self.scheme(now), now.t
+        tree = (now.who.tobytes(), now.snapshot, *now.setting.ground.tree_number(t))
+        sent, memory = self._sent(now, scheme), now.memory
+        if now.setting.ground.floods(scheme) and tree != memory:
+            sent, memory = sent + now.setting.pricer.coordination(scheme, now.costs), tree
+        if scheme.exact:
+            return Act(train, sent, exact=True, who=now.who, memory=memory)
+        devices = now.devices
+        return Act(train, sent, lambda: embedded(scheme, t, devices), who=now.who, memory=memory)
+
+    def scheme(self, now: Moment) -> Scheme:
+        """The scheme of those who take part."""
+        channel = now.setting.world.channel
+        key = now.who.tobytes(), now.snapshot, channel.edition(now.t)
+        if key not in self._known:
+            scheme = self._chosen(now)
+            self._known[key] = scheme.average if isinstance(scheme, Patterned) else scheme
+        return self._known[key]
+
+    def _sent(self, now: Moment, scheme: Scheme) -> Ledger:
+        key: Any = (now.t, now.key) if scheme.random else now.key
+        if key not in self._priced:
+            self._priced[key] = now.price(scheme.route(now.seen, now.t))
+        return self._priced[key]
+
+
+Rounds = Callable[[int, int], IntArray]
+"""(start, stop) -> the rounds of iterations start..stop−1 (from 0), int [stop − start, N]."""
+
+
+def exact_scheme(setting: Setting) -> tuple[Scheme, str]:
+    """The scheme of a method's exact averages, and which one it is, in words.
+
+    Args:
+        setting: the terms of the comparison.
+
+    Returns:
+        The scheme of ``plan.aggregation``, if it is exact; otherwise the exact one of least
+        joules, and of several as cheap the fastest.
+
+    >>> from joulemesh import Scenario
+    >>> gossip = Scenario.preset("adaptive").override({"plan.aggregation": "gossip"})
+    >>> scheme, words = exact_scheme(Setting(gossip))
+    >>> scheme.exact, words
+    (True, 'averages exactly along a tree in chunks, the exact scheme of least joules')
+    """
+    ground = setting.ground
+    own = ground.choice
+    if own.kind.exact:
+        words = f"averages exactly {own.kind.words}, the scheme of plan.aggregation"
+        return own.ready(ground.conditions), words
+    scheme = _cheapest(setting, ground.conditions)
+    return scheme, f"averages exactly {scheme.kind.words}, the exact scheme of least joules"
+
+
+def _exact_among(now: Moment) -> Scheme:
+    """The same among those who take part, where that changes."""
+    ground = now.setting.ground
+    conditions = ground.conditions_among(now.who, now.forecast, now.battery_j, 1, cut=now.cut)
+    if ground.choice.kind.exact:
+        with suppress(InfeasibleError):  # a ring breaks when somebody is away
+            return choose(conditions, ground.choice.kind.name).ready(conditions)
+    return _cheapest(now.setting, conditions)
+
+
+def _cheapest(setting: Setting, conditions: Conditions) -> Scheme:
+    """The exact scheme of least joules; of several as cheap the fastest."""
+    ground = setting.ground
+    found: list[tuple[float, float, Scheme]] = []
+    for kind in SCHEMES:
+        if not kind.exact:
+            continue
+        try:
+            scheme = choose(conditions, kind.name).ready(conditions)
+        except InfeasibleError:  # a ring, on a graph without one
+            continue
+        priced = ground.pricer.route(scheme.route(conditions.costs, 0), conditions.costs)
+        found.append((float(priced.energy_j.sum()), float(priced.seconds[0]), scheme))
+    if not found:
+        raise InfeasibleError(
+            "no exact scheme fits this graph: add links, or register one", code="topology"
+        )
+    least_j = min(joules for joules, _, _ in found)
+    cheap = [(seconds, one) for joules, seconds, one in found if within(least_j, joules)]
+    return min(cheap, key=lambda pair: pair[0])[1]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Who trains how much in which iteration, and which exchange ends it.
+
+    Attributes:
+        setting: the terms of the comparison.
+        rounds: of every iteration and device.
+        every: in iterations P, 2P, … (from 1) all devices average exactly; None for never.
+        final: whether the last iteration ends with an exact average, which is reserved from the
+            start. In all others neighbours mix once, with Metropolis weights.
+    """
+
+    setting: Setting
+    rounds: Rounds
+    every: int | None = None
+    final: bool = False
+
+    @cached_property
+    def _exact(self) -> tuple[Scheme, str]:
+        return exact_scheme(self.setting)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How its exact averages are made, if it has any."""
+        if self.every is None and not self.final:
+            return ()
+        end = ", in the last iteration, for which joules and seconds are reserved"
+        return (f"{self._exact[1]}{end if self.final else ''}",)
+
+    def exact_at(self, start: int, stop: int) -> BoolArray:
+        """Whether iterations start..stop−1 (from 0) end with an exact average, if none is last."""
+        if self.every is None:
+            return np.zeros(stop - start, bool)
+        return np.asarray(np.arange(start + 1, stop + 1) % self.every == 0)
+
+    # What it costs ------------------------------------------------------------------------------
+
+    def prices(self, start: int, stop: int) -> Ledger:
+        """The ledger of iterations start..stop−1, if none of them is the last."""
+        return self._ledger(self.rounds(start, stop), start, self.exact_at(start, stop))
+
+    def last(self, t: int) -> Ledger:
+        """The ledger of iteration t, if it is the last."""
+        return self._ledger(self.rounds(t, t + 1), t, np.ones(1, bool))
+
+    def _ledger(self, rounds: IntArray, start: int, exact: BoolArray) -> Ledger:
+        setting, pricer = self.setting, self.setting.ground.pricer
+        if setting.fading:
+            each = [self._exchange(start + row, exact=flag) for row, flag in enumerate(exact)]
+            sent = Ledger.joined(each)
+        elif exact.all():
+            sent = self._average.tiled(len(exact))
+        else:
+            sent = self._mixing.where(~exact)
+            sent = sent + self._average.where(exact) if exact.any() else sent
+        for row in np.flatnonzero(exact).tolist():
+            if self._floods(start + row):
+                flood = pricer.coordination(self._exact[0], setting.costs(start + row))
+                sent = sent + flood.where(np.arange(len(exact)) == row)
+        return charge(setting.world.devices, rounds, sent)
+
+    @cached_property
+    def _average(self) -> Ledger:
+        """An exact average, where links do not change."""
+        return self._exchange(0, exact=True)
+
+    @cached_property
+    def _mixing(self) -> Ledger:
+        """A mixing with all neighbours, where links do not change."""
+        return self._exchange(0, exact=False)
+
+    def _exchange(self, t: int, *, exact: bool) -> Ledger:
+        setting = self.setting
+        if exact:
+            route = self._exact[0].route(setting.ground.seen_costs(t), t)
+        else:
+            route = first_mixing(setting, setting.work.model_bits)
+        return setting.pricer.route(route, setting.costs(t))
+
+    def _floods(self, t: int) -> bool:
+        """Are link costs flooded before the exact average of iteration t?
+
+        They are before the first one, and again if the tree has changed since the one before.
+        """
+        ground = self.setting.ground
+        if not ground.floods(self._exact[0]):
+            return False
+        before = 0 if self.every is None else t // self.every * self.every
+        # ``before`` counts iterations up to the exact average before this one.
+        return before == 0 or ground.tree_number(t) != ground.tree_number(before - 1)
+
+    # The contender ------------------------------------------------------------------------------
+
+    def contender(
+        self, name: str, *, ledger: Ledger | None = None, notes: Sequence[str] = ()
+    ) -> Contender:
+        """Make a method ready that follows the pattern, for as long as it may.
+
+        Args:
+            name: as the user wrote it.
+            ledger: of its iterations, if their number is decided already.
+            notes: what a reader of the results should know.
+
+        Raises:
+            InfeasibleError: not even one iteration can be paid.
+        """
+        setting = self.setting
+        if setting.world.traces.given:
+            return self._followed(name)
+        if ledger is None:
+            last = self.last if self.final else None
+            ledger = run_length(setting, name, self.prices, last)
+        n = ledger.iterations
+        exact = self.exact_at(0, n)
+        exact[-1] |= self.final
+        schedule = Schedule(
+            self.rounds(0, n).astype(np.int32),
+            exchanged=ledger.bits > 0,
+            mixing=metropolis_weights(setting.world.graph.edges, setting.devices),
+            exact=exact,
+        )
+        every = (*self.notes, *notes, *notes_on(setting, ledger))
+        made = Contender(name, schedule, None, ledger, setting.battery_j, every)
+        return with_losses(setting, made, lambda t: self._exact[0] if exact[t] else self._near)
+
+    def _followed(self, name: str) -> Contender:
+        """The method under traces, where who takes part in an iteration is known only then."""
+        mixings, schemed = Mixings(self.setting.work.model_bits), Schemed(_exact_among)
+
+        def rounds(now: Moment) -> IntArray:
+            return np.where(now.who, self.rounds(now.t, now.t + 1)[0], 0)
+
+        def follow(now: Moment) -> Act:
+            if self.exact_at(now.t, now.t + 1)[0]:
+                return schemed.act(now, rounds)
+            return mixings.act(now, rounds(now), memory=now.memory)
+
+        last = (lambda now: schemed.act(now, rounds)) if self.final else None
+        walked = walk(self.setting, name, follow, last=last)
+        missed = self.final and not walked.acts[-1].exact
+        note = ("ends without its exact average, which has become too dear",) if missed else ()
+        return walked.contender(name, notes=(*self.notes, *note))
+
+    @cached_property
+    def _near(self) -> Scheme:
+        """One mixing with all neighbours."""
+        return neighbours(self.setting)
+
+
+def steady(setting: Setting, tau: int) -> Rounds:
+    """The same rounds on every device in every iteration.
+
+    >>> from joulemesh import Scenario
+    >>> steady(Setting(Scenario.preset("adaptive")), 3)(5, 7).shape
+    (2, 20)
+    """
+
+    def rounds(start: int, stop: int) -> IntArray:
+        return np.full((stop - start, setting.devices), tau, np.int64)
+
+    return rounds

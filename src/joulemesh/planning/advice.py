@@ -17,13 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.errors import Edit, JoulemeshError, in_words
-from joulemesh.planning.binding import absent
 from joulemesh.planning.budget import at_least
-from joulemesh.planning.edits import changed, soon_planned
 from joulemesh.planning.iterations import zeta_limit
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.plan import Plan, absent
 from joulemesh.planning.policy import policy_of
-from joulemesh.planning.static import plan_of
+from joulemesh.planning.static import changed, plan_of, soon_planned
 from joulemesh.registries import SCHEMES
 from joulemesh.units import duration
 
@@ -45,7 +43,7 @@ class Change:
     """One change, and what planning with it gives.
 
     Attributes:
-        edit: what changes in the scenario (`joulemesh.planning.edits.apply_edits`).
+        edit: what changes in the scenario (`joulemesh.planning.static.apply_edits`).
         measure: what is counted, ``"rounds"`` or ``"iterations"``.
         amount: how many of them there are then.
         gain: that many times as many as now.

@@ -35,7 +35,7 @@ from joulemesh.files.bounded import parse_json
 from joulemesh.files.limits import PLAN, RECORD
 from joulemesh.ledger import Ledger, alike
 from joulemesh.optional import frame, require
-from joulemesh.planning.columns import COLUMNS, ledger_of
+from joulemesh.planning.plan import COLUMNS, ledger_of
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.world import build_world
 
@@ -280,10 +280,9 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
     ...     bool((load_plan(f"{folder}/plan.npz", scenario).spent_j == made.spent_j).all())
     True
     """
-    from joulemesh.planning.drawing import carried_out
-    from joulemesh.planning.ground import Ground
+    from joulemesh.planning.ground import Ground, Workload
+    from joulemesh.planning.losses import carried_out
     from joulemesh.planning.static import plan_of
-    from joulemesh.planning.workload import Workload
 
     try:
         with open_arrays(Path(path), PLAN.now) as file:

@@ -22,13 +22,13 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.on_air import OnAir
+from joulemesh.aggregation.air import OnAir
+from joulemesh.aggregation.play import Moments, moments
 from joulemesh.aggregation.route import Route
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.ledger import Ledger
-from joulemesh.planning.gifts import gift_route
-from joulemesh.planning.pricing.moments import Moments, moments
+from joulemesh.planning.walk import gift_route
 from joulemesh.world.links import LinkCosts
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from joulemesh.files import write_whole
 from joulemesh.files.arrays import open_arrays
 from joulemesh.files.bounded import parse_json, read_bounded
 from joulemesh.files.limits import PLAN
-from joulemesh.planning.digest import digest_of
+from joulemesh.planning.plan import digest_of
 
 if TYPE_CHECKING:
     from joulemesh.aggregation.route import Route

@@ -1,12 +1,15 @@
-"""A plan: who trains how much and when, and what it costs. The planners make it."""
+"""A plan: who trains how much and when, and what it costs. `joulemesh.planning.walk` makes it."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,29 +17,623 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError, called
-from joulemesh.planning.binding import BINDING, bound
-from joulemesh.planning.columns import Ledgered
-from joulemesh.planning.figures import Figure, figures
-from joulemesh.planning.ground import Ground
-from joulemesh.planning.timeline import Event, Timeline
-from joulemesh.planning.workload import Workload
+from joulemesh.ledger import Ledger, alike, charge, slowest_s, total_of
+from joulemesh.planning.budget import rounds_cap
+from joulemesh.planning.ground import Ground, Workload
+from joulemesh.planning.notes import Figure, figures
 from joulemesh.scenario import Scenario
 from joulemesh.theory import bounds
 from joulemesh.tolerance import left_of
 from joulemesh.units import duration, energy
 from joulemesh.world import World
+from joulemesh.world.motion import Snapshot
 
 if TYPE_CHECKING:
     from joulemesh.planning.advice import Answer
-    from joulemesh.planning.drawing import Drawn
     from joulemesh.planning.gantt import Gantt
-    from joulemesh.planning.safety import Safety
+    from joulemesh.planning.losses import Drawn
+    from joulemesh.planning.notes import Safety
 
-__all__ = ["Plan"]
+__all__ = [
+    "BINDING",
+    "COLUMNS",
+    "GAINED",
+    "LEDGER",
+    "Account",
+    "Event",
+    "Ledgered",
+    "Plan",
+    "Timeline",
+    "absent",
+    "bound",
+    "digest_of",
+    "digest_of_timeline",
+    "ledger_of",
+    "spent_on",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something out of the ordinary.
+
+    Attributes:
+        iteration: when, counted from 1.
+        kind: ``"outage"`` (exchange skipped), ``"depleted"`` or ``"cut-off"`` (devices left),
+            ``"ended"`` (fewer than two devices remain); with traces also ``"absent"`` (devices are
+            not there), ``"gone"`` (devices leave for good), ``"returned"`` (devices take part
+            again) and ``"waiting"`` (an iteration passes without anybody).
+        devices: who.
+        detail: one line.
+    """
+
+    iteration: int
+    kind: str
+    devices: tuple[int, ...]
+    detail: str
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """The whole energy and time timeline of a run, computed before it.
+
+    Attributes:
+        scheme: the scheme of the first iteration, and the forecast's route.
+        route: its route.
+        rounds: int64 [n, N].
+        cap: int64 [n, N] or [1, N]: rounds that fit the deadline.
+        total: int64 [N]: rounds that the batteries pay for, over all iterations.
+        exchange: what the exchanges cost, and what batteries gain meanwhile.
+        active: bool [n, N]: who takes part.
+        exchanged: bool [n]: False where the exchange was skipped.
+        flooded: bool [n]: True where the flooding of link costs was paid (`plan.coordination`).
+        schemes: the scheme of each stretch of iterations, with its first iteration (from 0).
+        routes: under fading, the route of each iteration (None where skipped).
+        events: outages and departures, in order.
+        first: the iteration (from 0) of the first row; above 0 for the rest of a plan.
+        spilled_j: float64 [n, N]: joules harvested that batteries have no room for; None without a
+            harvest.
+        snapshots: where devices that move are in each iteration; empty if none does.
+        gifts: (iteration from 0, newcomer, giver): who begins an iteration with whose parameters,
+            because it has been away.
+        handed: (iteration from 0, newcomer, neighbour): who sends these parameters to whom, over
+            one link each.
+        awake_s: float64 [n, N]: seconds of each iteration for which a device's power at rest is
+            paid; None: of the whole iteration, by those who take part.
+    """
+
+    scheme: Scheme
+    route: Route
+    rounds: IntArray
+    cap: IntArray
+    total: IntArray
+    exchange: Ledger
+    active: NDArray[np.bool_]
+    exchanged: NDArray[np.bool_]
+    flooded: NDArray[np.bool_]
+    schemes: tuple[tuple[int, Scheme], ...]
+    routes: tuple[Route | None, ...] | None = None
+    events: tuple[Event, ...] = field(default=())
+    first: int = 0
+    spilled_j: FloatArray | None = None
+    gifts: tuple[tuple[int, int, int], ...] = ()
+    handed: tuple[tuple[int, int, int], ...] = ()
+    snapshots: tuple[Snapshot | None, ...] = ()
+    awake_s: FloatArray | None = None
+
+    @property
+    def contraction(self) -> FloatArray:
+        """float64 [n]: what an exchange leaves of the devices' distance from their mean, at most.
+
+        0 after an exact mean, 1 where the exchange is skipped.
+        """
+        left = np.ones(len(self.rounds))
+        for since, scheme in self.schemes:
+            row = since - self.first
+            exact = [scheme.exact_at(t) for t in range(since, self.first + len(left))]
+            left[row:] = np.where(exact, 0.0, min(1.0, scheme.error))
+        return np.where(self.exchanged, left, 1.0)
+
+    def snapshot(self, row: int) -> Snapshot | None:
+        """Where devices that move are in a row; None if none does."""
+        return self.snapshots[row] if self.snapshots else None
+
+    def from_row(self, row: int) -> Timeline:
+        """The same from a later row on; ``cap`` may have one row for all."""
+        first = self.first + row
+        schemes = {max(since, first): scheme for since, scheme in self.schemes}
+        return replace(
+            self,
+            rounds=self.rounds[row:],
+            cap=self.cap if len(self.cap) == 1 else self.cap[row:],
+            exchange=self.exchange[row:],
+            active=self.active[row:],
+            exchanged=self.exchanged[row:],
+            flooded=self.flooded[row:],
+            schemes=tuple(schemes.items()),
+            routes=None if self.routes is None else self.routes[row:],
+            events=tuple(event for event in self.events if event.iteration > first),
+            first=first,
+            spilled_j=None if self.spilled_j is None else self.spilled_j[row:],
+            gifts=tuple(gift for gift in self.gifts if gift[0] >= first),
+            handed=tuple(gift for gift in self.handed if gift[0] >= first),
+            snapshots=self.snapshots[row:],
+        )
+
+
+class Account(Protocol):
+    """Rounds, joules and seconds of a run of n iterations on N devices."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """What was asked."""
+
+    @property
+    def work(self) -> Workload:
+        """Size of the model and of a round."""
+
+    @property
+    def iterations(self) -> int:
+        """Number n of iterations."""
+
+    @property
+    def rounds(self) -> NDArray[Any]:
+        """Integers [n, N]: local rounds."""
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """bool [n, N]: who takes part."""
+
+    @property
+    def exchanged(self) -> NDArray[np.bool_]:
+        """bool [n]: False where the exchange is skipped."""
+
+    @property
+    def iteration_j(self) -> FloatArray:
+        """float64 [n], or [n, seeds] where they depend on the training: joules of all devices."""
+
+    @property
+    def latency_s(self) -> FloatArray:
+        """float64 [n], or [n, seeds] where they depend on the training: seconds each takes."""
+
+    @property
+    def energy_budget_j(self) -> FloatArray:
+        """float64 [N]: the batteries."""
+
+    @property
+    def supplied_j(self) -> FloatArray:
+        """float64 [N]: what the batteries hold at the start, and what they gain on the way."""
+
+    @property
+    def deadline_s(self) -> float | None:
+        """Seconds allowed to each iteration; None where only their sum is limited."""
+
+    @property
+    def total_s(self) -> float | None:
+        """Seconds allowed to all iterations together; None without such a limit."""
+
+    @property
+    def compute_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on training."""
+
+    @property
+    def exchange_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on exchanges, sending and receiving."""
+
+    @property
+    def transmit_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on sending."""
+
+    @property
+    def receive_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on receiving."""
+
+    @property
+    def idle_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends at rest."""
+
+    @property
+    def spent_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends in all."""
+
+    @property
+    def margin_j(self) -> FloatArray:
+        """float64 [N]: what is left in the batteries."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know, one line each."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The devices' names; empty without any."""
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """The figures of the scenario that decide it, each with its origin."""
+
+
+def _is_an_account(plan: Plan) -> Account:
+    """Checked by mypy."""
+    return plan
+
+
+COLUMNS = ("compute_total_j", "transmit_total_j", "receive_total_j", "idle_total_j")
+"""What each device's joules go on; together they are ``spent_j``."""
+
+LEDGER = (
+    "energy_budget_j",
+    "compute_total_j",
+    "exchange_total_j",
+    *COLUMNS[1:],
+    "spent_j",
+    "margin_j",
+)
+"""The columns of a table of devices; ``exchange_total_j`` is transmitting and receiving."""
+
+GAINED = ("harvested_total_j", "spilled_total_j")
+"""Further columns of such a table, where batteries are recharged."""
+
+
+def spent_on(account: Account) -> dict[str, FloatArray]:
+    """What devices spend on what, in the columns that a table needs, by their headers; each [N].
+
+    Sending and receiving are one column where receiving is free, and rest is none where it is.
+
+    >>> import joulemesh
+    >>> list(spent_on(joulemesh.plan(joulemesh.Scenario.preset("adaptive"))))
+    ['training', 'exchange']
+    """
+    columns = {"training": account.compute_total_j}
+    if account.receive_total_j.any():
+        columns |= {"transmit": account.transmit_total_j, "receive": account.receive_total_j}
+    else:
+        columns["exchange"] = account.exchange_total_j
+    if account.idle_total_j.any():
+        columns["idle"] = account.idle_total_j
+    return columns
+
+
+def ledger_of(account: object) -> tuple[str, ...]:
+    """The columns of a table of devices: `LEDGER`, and `GAINED` where batteries are recharged.
+
+    >>> import joulemesh
+    >>> ledger_of(joulemesh.plan(joulemesh.Scenario.preset("adaptive"))) == LEDGER
+    True
+    """
+    return (*LEDGER, *GAINED) if getattr(account, "harvests", False) else LEDGER
+
+
+class Ledgered:
+    """What a plan costs, by its ground and its timeline; `Plan` inherits it."""
+
+    ground: Ground
+    timeline: Timeline
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What every iteration costs."""
+        devices, timeline = self.ground.world.devices, self.timeline
+        made = charge(devices, timeline.rounds, timeline.exchange, who=timeline.active)
+        if devices.idle_w is None or timeline.awake_s is None:
+            return made
+        return replace(made, idle_j=devices.idle_w * timeline.awake_s)
+
+    @property
+    def compute_j(self) -> FloatArray:
+        """float64 [n, N]: joules of local training."""
+        return np.asarray(self.timeline.rounds * self.ground.world.devices.round_energy_j)
+
+    @property
+    def exchange_j(self) -> FloatArray:
+        """float64 [n, N]: joules of the exchanges, sending and receiving."""
+        return self.timeline.exchange.exchange_j
+
+    @property
+    def transmit_j(self) -> FloatArray:
+        """float64 [n, N]: what of these is for sending."""
+        return self.timeline.exchange.transmit_j
+
+    @property
+    def receive_j(self) -> FloatArray:
+        """float64 [n, N]: what of these is for receiving."""
+        return self.timeline.exchange.receive_j
+
+    @property
+    def exchange_s(self) -> FloatArray:
+        """float64 [n]: seconds of the exchanges."""
+        return self.timeline.exchange.seconds
+
+    @cached_property
+    def latency_s(self) -> FloatArray:
+        """float64 [n]: seconds of each iteration, training and exchange."""
+        round_s = self.ground.world.devices.round_latency_s
+        return np.asarray(slowest_s(self.timeline.rounds, round_s) + self.exchange_s)
+
+    def idle_j(self, row: int) -> FloatArray:
+        """float64 [N]: joules at rest of an iteration (from 0), of those who take part in it."""
+        idle_w = self.ground.world.devices.idle_w
+        if idle_w is None:
+            return np.zeros(self.timeline.rounds.shape[1])
+        if self.timeline.awake_s is not None:
+            return np.asarray(idle_w * self.timeline.awake_s[row])
+        return np.where(self.timeline.active[row], idle_w * self.latency_s[row], 0.0)
+
+    @cached_property
+    def iteration_j(self) -> FloatArray:
+        """float64 [n]: joules of each iteration of all devices, at rest included."""
+        round_j = self.ground.world.devices.round_energy_j
+        training = np.array([rounds @ round_j for rounds in self.timeline.rounds])
+        exchange = self.exchange_j[:1] if alike(self.exchange_j) else self.exchange_j
+        working = np.asarray(training + exchange.sum(axis=1))
+        if self.ground.world.devices.idle_w is None:
+            return working
+        return np.asarray(working + [self.idle_j(row).sum() for row in range(len(working))])
+
+    @cached_property
+    def time_s(self) -> float:
+        """Seconds of all iterations together."""
+        return float(self.latency_s.sum())
+
+    # Of the whole plan --------------------------------------------------------------------------
+
+    @cached_property
+    def exchange_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on exchanges, sending and receiving."""
+        return total_of(self.exchange_j)
+
+    @property
+    def compute_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on training."""
+        return np.asarray(self._columns[0])
+
+    @property
+    def transmit_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on sending."""
+        return np.asarray(self._columns[1])
+
+    @property
+    def receive_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends on receiving; 0 where it is free."""
+        return np.asarray(self._columns[2])
+
+    @property
+    def idle_total_j(self) -> FloatArray:
+        """float64 [N]: joules at rest, in the iterations in which a device takes part."""
+        return np.asarray(self._columns[3])
+
+    @cached_property
+    def spent_j(self) -> FloatArray:
+        """float64 [N]: joules that each device spends in all: the sum of the four columns."""
+        return np.asarray(self._columns.sum(axis=0))
+
+    @cached_property
+    def _columns(self) -> FloatArray:
+        """float64 [4, N]: what `COLUMNS` name."""
+        devices, timeline = self.ground.world.devices, self.timeline
+        compute = timeline.rounds.sum(axis=0) * devices.round_energy_j
+        sent, heard = (total_of(part) for part in (self.transmit_j, self.receive_j))
+        idle = np.zeros_like(compute) if devices.idle_w is None else devices.idle_w * self._rest_s
+        return np.stack([compute, sent, heard, idle])
+
+    # What batteries gain -------------------------------------------------------------------------
+
+    @property
+    def harvests(self) -> bool:
+        """Do batteries gain anything on the way?"""
+        return self.timeline.spilled_j is not None
+
+    @property
+    def harvested_j(self) -> FloatArray:
+        """float64 [n, N]: joules that each iteration brings, spilled ones included."""
+        return np.asarray(self.timeline.exchange.harvested_j + self.spilled_j)
+
+    @property
+    def spilled_j(self) -> FloatArray:
+        """float64 [n, N]: what of these a full battery has no room for."""
+        spilled = self.timeline.spilled_j
+        return np.broadcast_to(0.0, self.timeline.rounds.shape) if spilled is None else spilled
+
+    @property
+    def harvested_total_j(self) -> FloatArray:
+        """float64 [N]: joules that each device harvests, spilled ones included."""
+        return total_of(self.harvested_j)
+
+    @property
+    def spilled_total_j(self) -> FloatArray:
+        """float64 [N]: joules harvested that each battery has no room for."""
+        return total_of(self.spilled_j)
+
+    @cached_property
+    def supplied_j(self) -> FloatArray:
+        """float64 [N]: what each battery holds at the start, and all that it gains."""
+        held = self.ground.world.devices.energy_budget_j
+        return np.asarray(held + total_of(self.timeline.exchange.harvested_j))
+
+    @property
+    def _rest_s(self) -> FloatArray:
+        """float64 [N]: seconds of the iterations in which each device takes part."""
+        if self.timeline.awake_s is not None:
+            return np.asarray(self.timeline.awake_s.sum(axis=0))
+        seconds = np.zeros(self.timeline.rounds.shape[1])
+        if self.timeline.active.all():
+            return np.asarray(seconds + self.latency_s.sum())
+        for active, taken_s in zip(self.timeline.active, self.latency_s.tolist(), strict=True):
+            seconds[active] += taken_s
+        return seconds
+
+
 BoolArray = NDArray[np.bool_]
+
+BINDING = ("energy", "policy", "deadline", "left", "time", "idle")
+"""What may keep a device from one more round; `bound` gives positions in it."""
+_DEADLINE, _LEFT, _TIME, _IDLE = np.int8(2), np.int8(3), np.int8(4), np.int8(5)
+
+
+def bound(plan: Plan) -> NDArray[np.int8]:
+    """What keeps each device from one more round: positions in `BINDING`, int8 [N].
+
+    >>> import joulemesh
+    >>> plan = joulemesh.plan(joulemesh.Scenario(budget={"total_s": 2.0, "energy_j": 3600.0}))
+    >>> {BINDING[kind] for kind in bound(plan).tolist()}
+    {'time'}
+    """
+    one_more = plan.timeline.total > plan.rounds.sum(axis=0)
+    full: BoolArray = np.asarray((plan.rounds >= plan.timeline.cap).all(axis=0))
+    kind = one_more.astype(np.int8) + (one_more & full)
+    if plan.world.devices.idle_w is not None and plan.ground.policy.spends != "least":
+        kind = np.where(one_more, _waiting(plan, full), kind)
+    elif plan.total_s is not None:
+        kind[one_more & _out_of_time(plan, full)] = _TIME
+    here = plan.active[-1] | (absent(plan) & ~_gone(plan))
+    return np.where(here, kind, _LEFT)
+
+
+def absent(plan: Plan) -> BoolArray:
+    """bool [N]: who takes no part in the last iteration because the scenario says so.
+
+    They are away by ``devices.availability``, gone by ``devices.leave``, or cut off from the others
+    by that alone. No budget keeps them from more.
+
+    >>> import joulemesh
+    >>> gone = joulemesh.Scenario(devices={"leave": [[3, 41]]})
+    >>> np.flatnonzero(absent(joulemesh.plan(gone))).tolist()
+    [3]
+    """
+    why = _reasons(plan)
+    allowed = {"absent", "gone"} if "depleted" in why else {"absent", "gone", "cut-off", "waiting"}
+    return np.asarray(np.isin(why, list(allowed)) & ~plan.active[-1])
+
+
+def _gone(plan: Plan) -> BoolArray:
+    return np.asarray(_reasons(plan) == "gone")
+
+
+def _reasons(plan: Plan) -> NDArray[np.str_]:
+    """[N]: the kind of the event that each device last left with; empty if it never did."""
+    why = np.full(plan.active.shape[1], "", dtype="U16")
+    for event in plan.events:
+        if event.kind in ("depleted", "absent", "gone", "cut-off", "waiting", "returned"):
+            why[list(event.devices)] = event.kind
+    return why
+
+
+def _waiting(plan: Plan, full: BoolArray) -> NDArray[np.int8]:
+    """What keeps devices from a round that they can pay for, where waiting costs energy.
+
+    Iterations are as long as gives most rounds in all: longer ones would cost more at rest, unless
+    it is the deadline or the total time that ends them.
+    """
+    round_s = plan.world.devices.round_latency_s
+    on_time, late = np.zeros_like(full), np.zeros_like(full)
+    if plan.deadline_s is not None:
+        in_time = rounds_cap(plan.deadline_s, float(plan.exchange_s.max()), round_s)
+        on_time = np.asarray((plan.rounds >= in_time).all(axis=0))
+    if plan.total_s is not None:
+        late = round_s > plan.margin_total_s
+    kind: NDArray[np.int8] = np.where(on_time, _DEADLINE, np.where(late, _TIME, _IDLE))
+    return kind
+
+
+def _out_of_time(plan: Plan, full: BoolArray) -> BoolArray:
+    """bool [N]: would one more round, wherever it is, break the total time or its share?
+
+    Iterations that are full to their share of the total time, and not to the deadline, are full
+    because of the total.
+    """
+    round_s = plan.world.devices.round_latency_s
+    on_time = np.zeros_like(full)
+    if plan.deadline_s is not None:
+        in_time = rounds_cap(plan.deadline_s, float(plan.exchange_s.max()), round_s)
+        on_time = full & (plan.timeline.cap >= in_time).all(axis=0)
+    if plan.ground.policy.fit is not None:  # it leaves no room for a round
+        return ~on_time
+    least_s = np.full(len(round_s), np.inf)
+    for rounds, length_s, exchange_s in zip(
+        plan.rounds, plan.latency_s, plan.exchange_s, strict=True
+    ):
+        least_s = np.minimum(least_s, (rounds + 1) * round_s + exchange_s - length_s)
+    return (full & ~on_time) | (least_s > plan.margin_total_s)
+
+
+def digest_of(plan: Plan) -> str:
+    """SHA-256 over the scenario and all that the plan decides, in hexadecimal.
+
+    >>> import joulemesh
+    >>> one, other = (joulemesh.plan(joulemesh.Scenario(seed=seed)) for seed in (0, 1))
+    >>> len(digest_of(one)), digest_of(one) == digest_of(other)
+    (64, False)
+    """
+    return digest_of_timeline(plan.scenario, plan.work.model_bits, plan.timeline)
+
+
+def digest_of_timeline(scenario: Scenario, model_bits: float, timeline: Timeline) -> str:
+    """SHA-256 over a scenario and what is decided in every iteration, in hexadecimal.
+
+    It covers the scenario (of a path, the file's name only), the size of the model, the numbers of
+    the iterations, everybody's rounds, who takes part, which exchanges are skipped, the scheme with
+    its devices and links, and the routes.
+    It covers no joules and no seconds: logarithms and powers differ in the last bit from one
+    processor to another, and devices that decide the same have to agree.
+
+    Args:
+        scenario: what was asked.
+        model_bits: size of the parameter vector.
+        timeline: of a plan, or of the rest of one.
+    """
+    asked = _portable(scenario.model_dump(mode="json"))
+    asked["training"]["data_dir"] = None  # where a machine keeps its data decides nothing
+    content = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
+    _take(content, "rounds", timeline.rounds)
+    _take(content, "active", timeline.active)
+    _take(content, "exchanged", timeline.exchanged)
+    if timeline.gifts:
+        _take(content, "gifts", timeline.gifts)
+    content.update(repr((timeline.first, float(model_bits))).encode())
+    for since, scheme in timeline.schemes:
+        _take_scheme(content, since, scheme)
+    known: dict[int, bytes] = {}  # many iterations share a route
+    for route in (timeline.route, *(timeline.routes or ())):
+        if id(route) not in known:
+            known[id(route)] = _route_digest(route)
+        content.update(known[id(route)])
+    return content.hexdigest()
+
+
+def _portable(value: Any) -> Any:
+    """Plain values without the folders of files, which differ from machine to machine."""
+    if isinstance(value, dict):
+        return {name: _portable(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_portable(one) for one in value]
+    return re.split(r"[/\\]", value)[-1] if isinstance(value, str) else value
+
+
+def _take(content: hashlib._Hash, name: str, array: object) -> None:
+    """Whole numbers, in one byte order and size on every machine."""
+    values = np.ascontiguousarray(array, "<i8")
+    content.update(f"{name} {values.shape}".encode())
+    content.update(values.tobytes())
+
+
+def _take_scheme(content: hashlib._Hash, since: int, scheme: Scheme) -> None:
+    """Random schedules follow from these and from the scenario's seed."""
+    content.update(repr((since, scheme.name, scheme.mode, scheme.rounds)).encode())
+    _take(content, "members", scheme.graph.members)
+    _take(content, "links", scheme.graph.links)
+
+
+def _route_digest(route: Route | None) -> bytes:
+    if route is None:
+        return b"skipped"
+    figures = (route.scheme, route.repeats, route.root, route.chunks)
+    content = hashlib.sha256(repr(figures).encode())
+    for name in ("step", "sender", "receiver"):
+        _take(content, name, getattr(route, name))
+    return content.digest()
 
 
 @dataclass(frozen=True)
@@ -192,7 +789,7 @@ class Plan(Ledgered):
 
     @cached_property
     def _safety(self) -> tuple[Safety, FloatArray] | None:
-        from joulemesh.planning.safety import safety_of
+        from joulemesh.planning.notes import safety_of
 
         return safety_of(self)
 

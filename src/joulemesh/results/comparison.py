@@ -15,7 +15,7 @@ import numpy as np
 
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
-from joulemesh.methods.terms import equal_terms
+from joulemesh.methods.setting import equal_terms
 from joulemesh.metrics import Metric, reported, score_metric
 from joulemesh.models.curves import column_names
 from joulemesh.results.entry import Entry

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
-from joulemesh.methods.account import MethodAccount
+from joulemesh.methods.setting import MethodAccount
 from joulemesh.metrics import Metric, reported, score_metric
 from joulemesh.models.curves import COUNTS, column_names, own_curves
-from joulemesh.planning.account import Account
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.plan import Account, Plan
 from joulemesh.results.runs import Row, Runs, Table
 from joulemesh.results.target import chance_note, to_target
 from joulemesh.scenario import Scenario

@@ -17,12 +17,10 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.files.arrays import open_arrays
 from joulemesh.files.limits import PLAN
-from joulemesh.methods.account import MethodAccount
-from joulemesh.planning.account import Account
-from joulemesh.planning.columns import ledger_of
+from joulemesh.methods.setting import MethodAccount
 from joulemesh.planning.export import load_plan, origins_of, stored_record
-from joulemesh.planning.plan import Plan
-from joulemesh.planning.workload import Workload
+from joulemesh.planning.ground import Workload
+from joulemesh.planning.plan import Account, Plan, ledger_of
 from joulemesh.scenario import Scenario
 from joulemesh.training.arrays import tree_flatten, tree_leaves
 from joulemesh.training.checkpoint import BESIDE

@@ -38,8 +38,7 @@ from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder, write_text
 from joulemesh.metrics import reported
-from joulemesh.planning.digest import digest_of
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.plan import Plan, digest_of
 from joulemesh.planning.static import plan_of
 from joulemesh.views.deployment.charts import Curve
 from joulemesh.views.deployment.page import DeploymentView, name_list, render_deployment, sentence

@@ -42,8 +42,8 @@ from joulemesh.files.whole import sweep
 from joulemesh.metrics import reported
 from joulemesh.models.curves import COUNTS, column_names
 from joulemesh.own_code import files_run
-from joulemesh.planning.account import Account
 from joulemesh.planning.export import origins_of, stored_record
+from joulemesh.planning.plan import Account
 from joulemesh.results.result import ADAPTIVE, Chunk, Result, metrics
 from joulemesh.runs.accounts import load_account, save_account, write_ledger
 from joulemesh.runs.formats import safetensors

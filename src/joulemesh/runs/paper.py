@@ -13,8 +13,7 @@ from joulemesh.data.load import spec_for
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder, write_text
 from joulemesh.metrics import reported
-from joulemesh.planning.account import Account
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.plan import Account, Plan
 from joulemesh.planning.static import plan
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.entry import Entry

@@ -23,10 +23,10 @@ from joulemesh.errors import ScenarioError, named_refusals
 from joulemesh.files.cache import user_cache
 from joulemesh.machine import collect_memory
 from joulemesh.methods import Contender, Setting, build
-from joulemesh.methods.account import account_of
+from joulemesh.methods.setting import account_of
 from joulemesh.metrics import reported, score_metric
-from joulemesh.planning.account import Account
-from joulemesh.planning.drawing import carried_out
+from joulemesh.planning.losses import carried_out
+from joulemesh.planning.plan import Account
 from joulemesh.planning.static import plan as make_plan
 from joulemesh.results.result import ADAPTIVE, Chunk, Metrics, Result, steps_per_round
 from joulemesh.results.result_worlds import WorldsResult

@@ -19,14 +19,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.eigenvalue import SparseMatrix
-from joulemesh.aggregation.execute import lossy_mixing
-from joulemesh.aggregation.gossip import metropolis_mixing
+from joulemesh.aggregation.contract import lossy_mixing
+from joulemesh.aggregation.gossip import SparseMatrix, metropolis_mixing
 from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.drawing import Drawn, Outcome
+from joulemesh.planning.losses import Drawn, Outcome
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario.scenario import rounded_to
 from joulemesh.setup.recorded import rounded_exchanges

@@ -33,7 +33,7 @@ from joulemesh.metrics import AUTO, CROSS_ENTROPY, loss_named, name_of
 from joulemesh.models.core import of_jax, with_loss
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.own_code import is_in_file
-from joulemesh.planning.workload import explicit_sizes
+from joulemesh.planning.ground import explicit_sizes
 from joulemesh.registries import MODELS
 from joulemesh.scenario import Scenario
 

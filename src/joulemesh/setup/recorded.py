@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from joulemesh.aggregation.execute import Lost, execute
+from joulemesh.aggregation.contract import Lost, execute
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.errors import ScenarioError

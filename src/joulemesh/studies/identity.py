@@ -42,7 +42,7 @@ from joulemesh.methods import Contender, Setting
 from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.own_code import files_run
-from joulemesh.planning.workload import explicit_sizes
+from joulemesh.planning.ground import explicit_sizes
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import input_files, with_files
 from joulemesh.setup.prepare import OWN_DATA

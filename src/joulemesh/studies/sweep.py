@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.methods import Contender
-from joulemesh.methods.terms import equal_terms
+from joulemesh.methods.setting import equal_terms
 from joulemesh.metrics import reported, score_metric
 from joulemesh.results.sweep import Point, Sweep
 from joulemesh.results.target import check_target

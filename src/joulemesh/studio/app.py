@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulemesh.errors import Edit, JoulemeshError, ScenarioError, in_words
 from joulemesh.files.bounded import parse_json
-from joulemesh.planning.edits import apply_edits
+from joulemesh.planning.static import apply_edits
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import typed_value
 from joulemesh.studio.document import Shown, plan_difference, show

@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 
 from joulemesh.errors import JoulemeshError, called
-from joulemesh.planning.columns import spent_on
-from joulemesh.planning.digest import digest_of
 from joulemesh.planning.ground import Ground
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.plan import Plan, digest_of, spent_on
 from joulemesh.planning.static import plan_of
 from joulemesh.scenario import SECTIONS, Scenario
 from joulemesh.scenario.scenario import field_names

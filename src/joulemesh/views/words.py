@@ -23,9 +23,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from joulemesh.data.dataset import dataset_words
-from joulemesh.planning.account import Account
-from joulemesh.planning.figures import Figure
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.notes import Figure
+from joulemesh.planning.plan import Account, Plan
 from joulemesh.profiles import DEVICES
 from joulemesh.registries import MODELS
 from joulemesh.scenario import Scenario
@@ -243,7 +242,7 @@ def by_section(figures: Iterable[Figure]) -> str:
     """Figures with their values, under the names of their sections.
 
     >>> from joulemesh.scenario import Scenario
-    >>> from joulemesh.planning.figures import figures
+    >>> from joulemesh.planning.notes import figures
     >>> by_section(figures(Scenario())[:3])
     '[budget] total_s 4 s, energy_j 6 J to 30 J; [devices] count 20'
     """

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import sparse
 
-from joulemesh.aggregation.spectrum import metropolis_weights
+from joulemesh.aggregation.gossip import metropolis_weights
 from joulemesh.data import Dataset, from_arrays, partition
 from joulemesh.errors import ScenarioError
 from joulemesh.machine import Machine

@@ -13,13 +13,13 @@ import pytest
 from numpy.typing import NDArray
 
 import joulemesh
-from joulemesh.aggregation.execute import execute
+from joulemesh.aggregation.contract import execute
 from joulemesh.data import partition
 from joulemesh.methods import Setting
 from joulemesh.methods.fedavg import star, star_route
 from joulemesh.methods.registry import METHODS, build
 from joulemesh.models import from_torch
-from joulemesh.planning.drawing import tries_of
+from joulemesh.planning.losses import tries_of
 from joulemesh.registries import SCHEMES
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.training.schedule import Schedule

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import joulemesh
-from joulemesh.aggregation.execute import execute
+from joulemesh.aggregation.contract import execute
 from joulemesh.setup.from_plan import schedule_of
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import joulemesh
-from joulemesh.planning.account import Account
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.plan import Account, Plan
 from joulemesh.units import prefixed
 from joulemesh.views.plan.digest import (
     battery_left,

@@ -1,43 +1,239 @@
-"""Gossip (case 3 of Theorem 3): random pairs of neighbours average (Boyd et al., 2006).
-
-One pair at a time (``plan.gossip_mode = "ticks"``), or many that share no device
-(``"matchings"``). With ``plan.physics = "paper"`` gossip is what the paper charges for it.
-"""
+"""Gossip: random pairs, matchings, and Metropolis mixing with all neighbours."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.air import route_j
 from joulemesh.aggregation.gossip import (
+    Balance,
     Matchings,
+    Mode,
+    SparseMatrix,
+    activity,
+    balance,
+    contraction,
     draw_matchings,
     draw_ticks,
+    error_after,
     matching_mixing,
     matching_route,
+    metropolis_mixing,
+    metropolis_route,
+    metropolis_weights,
     paper_gossip_route,
+    paper_rounds,
+    rounds_for,
     tick_mixing,
     tick_route,
 )
 from joulemesh.aggregation.peer import Peer, RoutePeer, Vector
 from joulemesh.aggregation.route import IntArray, Route
-from joulemesh.aggregation.scheme import Case, Conditions, Fit, Scheme, SchemeKind
-from joulemesh.aggregation.schemes.iterated import (
-    PARAMETERS,
-    IteratedScheme,
-    with_decided_rounds,
-)
-from joulemesh.aggregation.schemes.metropolis import Metropolis
+from joulemesh.aggregation.scheme import Case, Conditions, Fit, Scheme, SchemeBase, SchemeKind
 from joulemesh.citation import Citation
-from joulemesh.errors import ScenarioError
+from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts
 
-__all__ = ["GossipMatchings", "GossipTicks", "PairPeer", "PaperGossip"]
+__all__ = [
+    "PARAMETERS",
+    "GossipMatchings",
+    "GossipTicks",
+    "IteratedScheme",
+    "Metropolis",
+    "MetropolisPeer",
+    "PairPeer",
+    "PaperGossip",
+    "with_decided_rounds",
+]
 
 FloatArray = NDArray[np.float64]
+
+PARAMETERS = ("epsilon", "gossip_rounds", "gossip_guarantee")
+"""Fields of the section ``plan`` that decide the number of gossip rounds."""
+
+_MOST_ROUNDS = 5_000_000  # of one exchange; beyond, planning itself would take minutes
+
+
+S = TypeVar("S", bound="IteratedScheme")
+
+
+@dataclass(frozen=True)
+class IteratedScheme(SchemeBase):
+    """A scheme of K gossip rounds (or ticks).
+
+    Attributes:
+        schedule: which links are active in a round; decides the contraction.
+        rounds: K.
+        broadcast: does one transmission serve all neighbours of a device?
+    """
+
+    schedule: Mode
+    rounds: int = 0
+    broadcast: bool = False
+    _known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def mode(self) -> str:
+        """How it averages, in one word."""
+        return self.schedule
+
+    @property
+    def contraction(self) -> float:
+        """Factor by which one round shrinks the consensus error.
+
+        For random schedules, the mean of its square. An eigenvalue of the graph: of 100,000
+        devices a matter of minutes, so that it is computed when it is first asked for.
+        """
+        if "contraction" not in self._known:
+            graph = self.graph
+            self._known["contraction"] = contraction(graph.edges, graph.devices, self.schedule)
+        return self._known["contraction"]
+
+    def with_rounds(self: S, rounds: int) -> S:
+        """The same scheme with another K."""
+        return replace(self, rounds=rounds)
+
+    @property
+    def error(self) -> float:
+        """Consensus error that an exchange leaves, relative to what it finds."""
+        return float(error_after(self.rounds, self.contraction, self.schedule))
+
+    def balance(self, costs: LinkCosts, battery_j: FloatArray, iterations: int) -> Balance | None:
+        """Remark 4: consensus error against joules, for every number of gossip rounds.
+
+        None when a battery does not hold one gossip round in each iteration: there is nothing to
+        balance then, and whether the plan can be paid is not for aggregation to say.
+        """
+        graph, own = self.graph, self.whole(costs)
+        active = activity(graph.edges, graph.devices, self.schedule)
+        spent = own.device_j(graph.edges, graph.devices, active)
+        if self.broadcast and not self.random:  # every device sends to all of its neighbours
+            once = metropolis_route(graph.edges, 1.0, 1)
+            spent = route_j(once, own, graph.devices, broadcast=True)
+        battery_j = battery_j[graph.members]
+        if (iterations * self.bits * spent > battery_j).any():
+            return None
+        return balance(
+            self.contraction,
+            mode=self.schedule,
+            round_energy_j=spent * self.bits,
+            battery_j=battery_j,
+            iterations=iterations,
+        )
+
+
+def with_decided_rounds(scheme: S, conditions: Conditions, *, as_printed: bool = False) -> S:
+    """The scheme with the K that ``plan.gossip_rounds`` asks for.
+
+    Args:
+        scheme: without it.
+        conditions: for which it is made ready.
+        as_printed: take the paper's K for a wanted consensus error, which ignores the graph.
+
+    Raises:
+        InfeasibleError: K is larger than can be planned.
+    """
+    graph, options = conditions.graph, conditions.options
+    scheme = replace(scheme, broadcast=conditions.medium.broadcast)
+    rounds = options.gossip_rounds
+    if rounds == "balanced":
+        table = scheme.balance(conditions.costs, conditions.battery_j, conditions.iterations)
+        rounds = 1 if table is None else table.best
+    elif rounds == "epsilon" and as_printed:
+        rounds = paper_rounds(options.epsilon)
+    elif rounds == "epsilon":
+        rounds = rounds_for(
+            options.epsilon,
+            scheme.contraction,
+            mode=scheme.schedule,
+            guarantee=options.gossip_guarantee,
+        )
+    if rounds > _MOST_ROUNDS:
+        raise InfeasibleError(
+            f"gossip on this graph of {{count:device}} needs {{rounds}} {scheme.unit} per exchange "
+            "(at most {most} are planned); use the tree or a ring, raise plan.epsilon or set "
+            "plan.gossip_rounds",
+            code="gossip",
+            figures={"count": graph.devices, "rounds": int(rounds), "most": _MOST_ROUNDS},
+        )
+    return replace(scheme, rounds=int(rounds))
+
+
+@dataclass(frozen=True)
+class Metropolis(IteratedScheme):
+    """K rounds in which every device sends to all its neighbours."""
+
+    def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
+        """Both ways over every link, K times, whatever the links cost."""
+        return self.graph.in_whole(metropolis_route(self.graph.edges, self.bits, self.rounds))
+
+    @property
+    def round_weights(self) -> SparseMatrix:
+        """Sparse [A, A]: the Metropolis weights."""
+        return metropolis_weights(self.graph.edges, self.graph.devices)
+
+    def mixing(self, start: int, stop: int) -> FloatArray:
+        """float64 [1, A, A]: the K-th power of the Metropolis weights."""
+        return metropolis_mixing(self.round_weights, self.rounds)[None]
+
+    def peer(self, device: int, route: Route) -> Peer:
+        """A device that mixes with all its neighbours."""
+        return MetropolisPeer(device, route)
+
+
+class MetropolisPeer(RoutePeer):
+    """Sends what it holds to all neighbours, and moves towards what they send.
+
+    Args:
+        device: its number in the whole graph.
+        route: both ways over every link of its graph.
+    """
+
+    skips = True
+
+    def __init__(self, device: int, route: Route) -> None:
+        super().__init__(device, route)
+        degree = np.bincount(route.edges.ravel())
+        self._weight = {
+            other: 1.0 / (1.0 + float(max(degree[device], degree[other])))
+            for other in self.senders(0)
+        }
+
+    def take(self, step: int, arrived: dict[int, Vector]) -> None:
+        """w_ij = 1 / (1 + max(d_i, d_j)) for what comes, the rest for one's own."""
+        before = self.held
+        for sender, payload in arrived.items():
+            self.held = self.held + self._weight[sender] * (payload - before)
+
+
+def _ready_metropolis(conditions: Conditions, fit: Fit, reason: str) -> Metropolis:
+    scheme = Metropolis(METROPOLIS, reason, conditions.graph, conditions.bits, "metropolis")
+    return with_decided_rounds(scheme, conditions)
+
+
+METROPOLIS = SCHEMES.register(
+    SchemeKind(
+        "metropolis",
+        "everybody mixes with all neighbours by Metropolis weights, in several rounds",
+        _ready_metropolis,
+        words="by mixing with neighbours (Metropolis weights)",
+        exact=False,
+        parameters=PARAMETERS,
+        citation=Citation(
+            "Xiao, Boyd, Lall",
+            "A Scheme for Robust Distributed Sensor Fusion Based on Average Consensus",
+            2005,
+            "IPSN",
+            doi="10.1109/IPSN.2005.1440896",
+            names="Xiao, Lin and Boyd, Stephen and Lall, Sanjay",
+        ),
+    )
+)
 
 
 @dataclass(frozen=True)

@@ -267,7 +267,7 @@ class _Ends:
 def _model_bits(scenario: Scenario | None) -> float | None:
     if scenario is None:
         return None
-    from joulemesh.planning.workload import workload
+    from joulemesh.planning.ground import workload
 
     return workload(scenario).model_bits
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from joulemesh.aggregation.on_air import on_air
+from joulemesh.aggregation.air import on_air
 from joulemesh.aggregation.route import Route
 from joulemesh.world.links import LinkCosts
 

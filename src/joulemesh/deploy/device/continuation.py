@@ -18,19 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.peer import Peer
-from joulemesh.aggregation.rounded import RoundedPeer
+from joulemesh.aggregation.peer import Peer, RoundedPeer
 from joulemesh.aggregation.route import Route
 from joulemesh.deploy.effects import Planned
 from joulemesh.deploy.plans import Price, ViewPlan
 from joulemesh.deploy.view import View
 from joulemesh.errors import InfeasibleError, ScenarioError, named_refusals
-from joulemesh.planning.continuation import Continuation, continue_plan
-from joulemesh.planning.ground import Ground
+from joulemesh.planning.ground import Ground, Workload
 from joulemesh.planning.plan import Plan
-from joulemesh.planning.remaining import Remaining
 from joulemesh.planning.static import plan_of
-from joulemesh.planning.workload import Workload
+from joulemesh.planning.walk import Continuation, Remaining, continue_plan
 from joulemesh.scenario import Scenario
 from joulemesh.world import build_world
 

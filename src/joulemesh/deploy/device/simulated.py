@@ -26,7 +26,7 @@ from joulemesh.files.arrays import open_arrays
 from joulemesh.files.limits import DATA
 from joulemesh.metrics import Metric, loss_named, reported, score_metric
 from joulemesh.models.torch_model import TorchModel
-from joulemesh.planning.workload import Workload
+from joulemesh.planning.ground import Workload
 from joulemesh.scenario import Scenario
 from joulemesh.setup.prepare import partitions, the_dataset, the_model
 from joulemesh.training.batches import scale_of

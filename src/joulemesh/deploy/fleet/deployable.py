@@ -14,9 +14,9 @@ from joulemesh.deploy.device.continuation import require_peers
 from joulemesh.deploy.fleet.fleet import numbered_names
 from joulemesh.deploy.fleet.identity import IdentityError, check_name
 from joulemesh.errors import ScenarioError
-from joulemesh.planning.continuation import Continuation
 from joulemesh.planning.orders import digest_of
 from joulemesh.planning.plan import Plan
+from joulemesh.planning.walk import Continuation
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import INPUTS, input_files, with_files
 from joulemesh.scenario.sections import FILES

@@ -32,7 +32,7 @@ from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files.bounded import parse_json, read_bounded, read_json
 from joulemesh.files.limits import FLEET
 from joulemesh.files.manifest import sha256_of
-from joulemesh.planning.workload import Workload
+from joulemesh.planning.ground import Workload
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.scenario.given import INPUTS, absolute_paths, exists, renamed
 from joulemesh.scenario.sections import FILES

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from joulemesh.deploy.messages import Join, Promise
 from joulemesh.deploy.view import View
-from joulemesh.planning.gifts import givers
+from joulemesh.planning.walk import givers
 
 _Links = Collection[tuple[int, int]]
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from joulemesh.deploy.record.history import History
 from joulemesh.deploy.view import View
-from joulemesh.planning.continuation import Continuation
 from joulemesh.planning.plan import Plan
+from joulemesh.planning.walk import Continuation
 from joulemesh.world.devices import DeviceArrays
 
 FloatArray = NDArray[np.float64]

@@ -13,13 +13,11 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.choose import choose
-from joulemesh.aggregation.medium import ORTHOGONAL
+from joulemesh.aggregation.air import ORTHOGONAL
 from joulemesh.aggregation.patterned import patterned
 from joulemesh.aggregation.peer import Peer
-from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Conditions, Scheme
-from joulemesh.aggregation.subgraph import Subgraph
+from joulemesh.aggregation.route import Route, Subgraph
+from joulemesh.aggregation.scheme import Conditions, Scheme, choose
 from joulemesh.deploy.device.continuation import first_view
 from joulemesh.deploy.plans import Price
 from joulemesh.deploy.view import View

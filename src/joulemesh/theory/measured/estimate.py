@@ -33,8 +33,8 @@ from joulemesh.data import Dataset, Partition
 from joulemesh.errors import ScenarioError
 from joulemesh.models.core import Model, Params
 from joulemesh.models.torch_model import TorchModel
+from joulemesh.planning.ground import workload
 from joulemesh.planning.static import plan as make_plan
-from joulemesh.planning.workload import workload
 from joulemesh.scenario import Scenario
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.setup.prepare import partitions, the_dataset, the_jax_model, the_model

@@ -36,9 +36,8 @@ from numpy.typing import NDArray
 
 from joulemesh.errors import ScenarioError
 from joulemesh.ledger import total_of
-from joulemesh.planning.account import Account
 from joulemesh.planning.gantt import Draft, Gantt
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.plan import Account, Plan
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -12,7 +12,7 @@ import numpy as np
 
 from joulemesh.data.dataset import dataset_words
 from joulemesh.optional import TITLES
-from joulemesh.planning.figures import figures
+from joulemesh.planning.notes import figures
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import PARTITIONS
 from joulemesh.results.comparison import Comparison

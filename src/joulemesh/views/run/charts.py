@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from joulemesh.data.partition import labelled_devices
 from joulemesh.metrics import Metric, further_of, reported, score_metric
-from joulemesh.planning.account import Account
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.plan import Account, Plan
 from joulemesh.views.plan.digest import (
     BINDING_KINDS,
     BINDING_WORDS,

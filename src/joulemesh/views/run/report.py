@@ -32,9 +32,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
 from joulemesh.models.curves import COUNTS, column_names
-from joulemesh.planning.account import Account
-from joulemesh.planning.columns import spent_on
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.plan import Account, Plan, spent_on
 from joulemesh.results.target import to_target
 from joulemesh.tolerance import within
 from joulemesh.units import column, duration, energy
