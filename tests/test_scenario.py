@@ -292,6 +292,12 @@ def test_a_file_that_is_not_toml_is_refused(data: bytes, tmp_path: Path) -> None
     assert "\n" not in str(bad.value)
 
 
+def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "twice.json").write_text('{"seed": 1, "plan": {"zeta": 9, "zeta": 8}}')
+    with pytest.raises(joulemesh.ScenarioError, match="'zeta' is given twice"):
+        Scenario.load(tmp_path / "twice.json")
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(joulemesh.ScenarioError, match=r"cannot read .*joulemesh init"):

@@ -27,6 +27,11 @@ def devices_of(scenario: Scenario) -> DeviceArrays:
 # Reading ---------------------------------------------------------------------------------------
 
 
+def test_a_folder_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(joulemesh.ScenarioError, match="Is a directory"):
+        read_table(tmp_path)
+
+
 def test_columns_by_name_blanks_and_quotes(tmp_path: Path) -> None:
     path = table(tmp_path, '\ufeffname , cpu_hz\n"a, b",1e9\n\n c ,2e9\n')
     columns = read_table(path)

@@ -26,6 +26,7 @@ from joulemesh.runs.folder import RunFolder
 from joulemesh.runs.report import report_of_folder
 from joulemesh.runs.request import Progress
 from joulemesh.training import Checkpoints, Engine, State
+from tests.samples import sample
 
 TINY = {
     "devices.count": 5,
@@ -230,9 +231,7 @@ def _kill_and_resume(folder: Path, wait_s: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "moment", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 20))]
-)
+@pytest.mark.parametrize("moment", sample(range(20), 3))
 def test_killed_at_a_random_moment_and_resumed(
     finished: tuple[Result, Path], tmp_path: Path, moment: int
 ) -> None:
