@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import joulemesh.deploy  # noqa: F401 - before any test imports gRPC
 from joulemesh import own_code
 from tests import shapes
+
+# Tests compile the same programs again and again, many in processes of their own: each is kept.
+KEPT = Path(__file__).parents[1] / ".pytest_cache" / "xla"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(KEPT))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would every process that a test interrupts.
