@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.training import Engine, Exchange, Options, Trace
 from joulemesh.training.arrays import tree_leaves
 from tests.methods.test_contract import OWN
+from tests.samples import sample
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
 
@@ -100,8 +102,7 @@ def test_the_numbers_are_those_of_jax(small: Scenario, digits: Dataset, name: st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [LOSSY, HALF, AWAY], ids=["lossy", "half", "away"])
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize(("name", "changes"), sample(product(OWN, [LOSSY, HALF, AWAY]), 6))
 def test_where_messages_are_lost_or_rounded_or_devices_away(
     small: Scenario,
     digits: Dataset,

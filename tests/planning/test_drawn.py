@@ -22,6 +22,7 @@ from joulemesh.tolerance import left_of
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.loss import Packets, expected_tries
 from joulemesh.world.quantities import stream
+from tests.samples import sample
 
 FloatArray = NDArray[np.float64]
 
@@ -442,6 +443,6 @@ def test_waiting_longer_than_planned_is_paid_for_or_slept_through() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", sample(range(1, 5), 1))
 def test_no_battery_is_overdrawn_in_many_scenarios(seed: int) -> None:
     assert _overdrawn(40, seed)[1] == 0

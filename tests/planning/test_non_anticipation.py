@@ -8,6 +8,7 @@ every method that is not planned: rounds, who takes part, prices and mixing matr
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from joulemesh.planning.plan import Plan, Timeline
 from joulemesh.planning.walk import Remaining, continue_plan
 from joulemesh.registries import POLICIES, SCHEMES
 from joulemesh.world.channel import Channel
+from tests.samples import ALL, sample
 
 COUNT, LAST, KNOWN = 6, 9, 5
 POLICY_NAMES = [one.name for one in POLICIES if one.causal]
@@ -145,8 +147,10 @@ def test_every_policy_with_every_trace(tmp_path: Path, field: str, policy: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("field", TRACES)
-@pytest.mark.parametrize("scheme", [kind.name for kind in SCHEMES] + ["auto", "theorem3"])
+@pytest.mark.parametrize(
+    ("field", "scheme"),
+    sample(product(TRACES, [*(kind.name for kind in SCHEMES), "auto", "theorem3"]), 8),
+)
 def test_every_scheme_with_every_trace(tmp_path: Path, field: str, scheme: str) -> None:
     assert_alike(*plans(tmp_path, field, 1, plan__aggregation=scheme))
 
@@ -165,7 +169,9 @@ def test_every_scheme_with_every_trace(tmp_path: Path, field: str, scheme: str) 
     ),
 )
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40 if ALL else 10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_any_scenario_with_a_trace(
     tmp_path: Path, field: str, seed: int, column: str, options: dict[str, Any]
@@ -261,7 +267,9 @@ def test_every_method_with_every_trace(
     options=st.fixed_dictionaries(WORLDS),
 )
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60 if ALL else 10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_any_method_with_a_trace(
     tmp_path: Path, field: str, method: str, seed: int, options: dict[str, Any]

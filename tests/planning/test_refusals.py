@@ -12,6 +12,7 @@ import joulemesh
 from joulemesh.errors import InfeasibleError
 from joulemesh.planning.static import apply_edits
 from joulemesh.scenario import Scenario
+from tests.samples import sample
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "network.topology": ("ring", "complete", "quasi-ring"),
@@ -102,13 +103,13 @@ def test_what_a_refusal_for_time_advises_is_accepted() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piece", range(1, 5))
+@pytest.mark.parametrize("piece", sample(range(1, 5), 1))
 def test_what_a_thousand_refusals_for_time_advise_is_accepted(piece: int) -> None:
     assert explore(piece, 250, timed=True)["refused"] == 250
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piece", range(1, 9))
+@pytest.mark.parametrize("piece", sample(range(1, 9), 1))
 def test_what_two_thousand_refusals_advise_is_accepted(piece: int) -> None:
     assert explore(piece, 250)["refused"] == 250
 

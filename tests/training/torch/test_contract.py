@@ -84,7 +84,7 @@ def read(schedule: Schedule, t: int, before: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(schedule.matrices(t, t + 1)[0] @ before)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS[:1])
 @pytest.mark.parametrize("name", METHODS.names())
 def test_every_method_gives_what_its_schedule_says(name: str, kind: Any) -> None:
     contender = build(name, SMALL, model=from_torch(kind))
