@@ -20,7 +20,7 @@ from joulemesh.registries import POLICIES, SCHEMES
 from joulemesh.scenario import PlanOptions
 from joulemesh.training import Engine, Options, Schedule
 from joulemesh.training.trace import Trace
-from tests.shapes import ShapeError, Stated, called, check, read, stated_by
+from tests.shapes import ShapeError, Stated, called, check, read, stated_by, watch
 
 SMALL = joulemesh.Scenario.preset("adaptive").override(
     {"devices.count": 6, "network.topology": "complete", "plan.iterations": 5}
@@ -138,6 +138,7 @@ def test_what_is_saved_and_loaded(trained: tuple[Engine, Any, Trace]) -> None:
 def test_a_timeline_with_a_wrong_shape_is_noticed(plan: joulemesh.Plan, name: str) -> None:
     array = getattr(plan.timeline, name)
     wrong: Any = np.concatenate([array, array[:1]]) if len(array) > 1 else array[:, :-1]
+    watch()  # the plan, made for this test perhaps, does not count
     with pytest.raises(ShapeError, match=r"^Timeline\.\w+ is \w+ \[.*\], not "):
         replace(plan.timeline, **{name: wrong})
 
