@@ -37,7 +37,7 @@ def main() -> None:
         sys.exit(f"unknown part {unknown!r}; there are {', '.join(PARTS)}")
     kept = OUT / "deploy.json"
     record: dict[str, Any] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
-    record.update(machine=machine("jax", "grpcio", "cryptography"))
+    record.update(machine=machine("jax", "cryptography"))
     for name in names or PARTS:
         record.setdefault("load", {})[name] = os.getloadavg()[0]
         with tempfile.TemporaryDirectory(prefix="joulemesh-") as place:
@@ -106,7 +106,7 @@ def _links(rows: list[dict[str, Any]]) -> str:
     header = ["link Mbit/s", *(f"{size:g} MB" for size in sizes)]
     return (
         "## Goodput\n\n"
-        "One message from one process to another, over gRPC with mutual TLS, on a link limited by "
+        "One message from one process to another, over mutual TLS, on a link limited by "
         "a token bucket that counts whole Ethernet frames: the payload's bits, over the seconds "
         "until it is acknowledged, as a share of the rate. TCP's and Ethernet's headers alone take "
         "4.4 %.\n\n" + table(header, cells)

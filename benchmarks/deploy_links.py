@@ -22,7 +22,7 @@ from joulemesh.deploy.local.namespaces import LinkRate, Namespaces, links_of
 from joulemesh.deploy.messages import Part
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport import Address, Roster
-from joulemesh.deploy.transport.grpc import GrpcTransport
+from joulemesh.deploy.transport.tcp import TcpTransport
 from joulemesh.deploy.wire import Terms
 
 RATES_MBPS = (5.0, 20.0, 50.0)
@@ -161,7 +161,7 @@ async def _device(folder: Path, device: int, other: str) -> None:
     terms = Terms("links", "plan", int(max(SIZES_MB) * 1e6 / 4))
     roster = Roster(device, ("d0", "d1"), {1 - device: Address(other, PORT)})
     listen = Address("0.0.0.0", PORT)
-    transport = GrpcTransport(Identity.load(folder), roster, terms, listen)
+    transport = TcpTransport(Identity.load(folder), roster, terms, listen)
     await transport.start(lambda sender, message: None)
     if device:
         await asyncio.to_thread(sys.stdin.read)

@@ -24,7 +24,7 @@ from benchmarks.common import ROOT
 from joulemesh.deploy.fleet.identity import Authority, Identity, make_identity
 from joulemesh.deploy.messages import Message, Part
 from joulemesh.deploy.transport import Address, Roster
-from joulemesh.deploy.transport.grpc import GrpcTransport
+from joulemesh.deploy.transport.tcp import TcpTransport
 from joulemesh.deploy.wire import Terms
 
 HOME = "127.0.0.1"
@@ -35,12 +35,12 @@ SMALL = 2000
 TERMS = Terms("loopback", "plan", 5_000_000)
 
 
-def transport(device: int, folder: Path, ports: tuple[int, int]) -> GrpcTransport:
+def transport(device: int, folder: Path, ports: tuple[int, int]) -> TcpTransport:
     """One of the two devices."""
     other = 1 - device
     roster = Roster(device, NAMES, {other: Address(HOME, ports[other])})
     identity = Identity.load(folder / NAMES[device])
-    return GrpcTransport(identity, roster, TERMS, Address(HOME, ports[device]))
+    return TcpTransport(identity, roster, TERMS, Address(HOME, ports[device]))
 
 
 async def receive(folder: Path, ports: tuple[int, int]) -> None:

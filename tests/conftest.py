@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import joulemesh.deploy  # noqa: F401 - before any test imports gRPC
 from joulemesh import own_code
 from tests import shapes
 

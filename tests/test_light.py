@@ -72,7 +72,7 @@ def test_what_is_absent_is_what_the_extras_bring() -> None:
     absent = light.absent("base")
     assert {"jax", "optax", "flax", "matplotlib", "pandas", "pytest"} <= absent
     assert not {"numpy", "scipy", "pydantic", "typer", "rich", "safetensors"} & absent
-    assert "grpc" in absent - light.absent("base", "deploy")
+    assert "cryptography" in absent - light.absent("base", "deploy")
 
 
 def test_planning_and_looking_things_up_need_no_extra(
@@ -127,7 +127,6 @@ def test_the_table_of_optional_packages_agrees_with_the_extras() -> None:
     extras: dict[str, Any] = lock.requirement_sets()[0]
     packages = {
         "array_api_compat": "array-api-compat",
-        "grpc": "grpcio",
         "jaxlib": "jax",
         "mlflow": "mlflow-skinny",
         "pynvml": "nvidia-ml-py",
@@ -152,7 +151,7 @@ def test_a_fleet_of_own_learners_needs_no_jax(tmp_path: Path) -> None:
 
 def test_a_node_loads_no_jax(tmp_path: Path) -> None:
     code = (
-        "import joulemesh.deploy.device.runner, joulemesh.cli.node, joulemesh.deploy.transport.grpc"
+        "import joulemesh.deploy.device.runner, joulemesh.cli.node, joulemesh.deploy.transport.tcp"
     )
     ended = light.python(tmp_path, "-c", code, sets=("base", "deploy"))
     assert (ended.returncode, ended.stderr) == (0, "")

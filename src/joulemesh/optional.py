@@ -22,7 +22,6 @@ EXTRAS = {
     "torch": ("torch", "a PyTorch module"),
     "array_api_compat": ("torch", "a PyTorch module"),
     "optuna": ("optuna", "this search"),
-    "grpc": ("deploy", "talking to other devices"),
     "cryptography": ("deploy", "handling a fleet's keys"),
     "prometheus_client": ("deploy", "--metrics"),
     "starlette": ("studio", "the studio"),

@@ -1,4 +1,4 @@
-"""Devices of a small fleet that talk over gRPC on this machine, for tests."""
+"""Devices of a small fleet that talk over TLS on this machine, for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import cache
 from joulemesh.deploy.fleet.identity import Authority, Identity, make_identity
 from joulemesh.deploy.messages import Message
 from joulemesh.deploy.transport import Address, Refusal, Roster
-from joulemesh.deploy.transport.grpc import GrpcTransport
+from joulemesh.deploy.transport.tcp import TcpTransport
 from joulemesh.deploy.wire import Terms
 
 HOME = "127.0.0.1"
@@ -40,7 +40,7 @@ def free_port() -> int:
 class Device:
     """A transport, and what has come in by it."""
 
-    transport: GrpcTransport
+    transport: TcpTransport
     port: int
     refusals: list[Refusal]
     inbox: list[tuple[int, Message]] = field(default_factory=list)
@@ -62,7 +62,7 @@ def device(
     """A device that has not started. Its neighbours are those whose ports it knows."""
     refusals: list[Refusal] = []
     addresses = {other: Address(HOME, port) for other, port in ports.items()}
-    transport = GrpcTransport(
+    transport = TcpTransport(
         by or identity(NAMES[number]),
         Roster(number, NAMES, addresses),
         terms,

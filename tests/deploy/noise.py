@@ -3,8 +3,8 @@
 ``python -m tests.deploy.noise FRAMES SEED`` prints, as JSON, what came of it: frames, refusals by
 reason, messages of the honest neighbour, and how much the process has grown. A quarter of the
 frames are bytes for the port, a quarter are bytes inside TLS from a holder of a good certificate, a
-quarter are greetings, and a quarter are packets after a good greeting. Whoever throws them is a
-process of its own: what that one needs for it is its own affair.
+quarter are greetings and calls, and a quarter are packets after a good greeting. Whoever throws
+them is a process of its own: what that one needs for it is its own affair.
 """
 
 from __future__ import annotations
@@ -19,20 +19,16 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-import joulemesh.deploy
 from joulemesh.deploy.fleet.identity import Identity
 from joulemesh.deploy.messages import Beat
-from joulemesh.deploy.transport import Address
-from joulemesh.deploy.transport.channel import open_channel
-from joulemesh.deploy.transport.link import EXCHANGE
+from joulemesh.deploy.transport import Address, TransportError
+from joulemesh.deploy.transport.connection import Endpoint, Kind
 from joulemesh.deploy.transport.tls import client_context
 from joulemesh.deploy.wire import greeting
 from tests.deploy.neighbours import HOME, TERMS, identity, pair
 
-import grpc.aio  # isort: skip
-
 _AT_ONCE = 8
-_HELLO = greeting(TERMS, "parts")
+_HELLO = greeting(TERMS)
 _TEXTS = (_HELLO, b'{"kind":"part","bytes":100,"body":{"view":0,"iteration":1,"step":2}}')
 
 
@@ -66,7 +62,7 @@ async def at_the_port(port: int, draw: random.Random, context: ssl.SSLContext | 
                 HOME, port, ssl=context, server_hostname=name
             )
             try:
-                preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" if context else b"\x16\x03\x01"
+                preface = b"\x00\x00\x00\x40\x02" if context else b"\x16\x03\x01"
                 writer.write(draw.choice((b"", preface)) + frame(draw))
                 writer.write_eof() if writer.can_write_eof() else await writer.drain()
                 await asyncio.wait_for(reader.read(100), 0.2)
@@ -74,22 +70,23 @@ async def at_the_port(port: int, draw: random.Random, context: ssl.SSLContext | 
                 writer.transport.abort()
 
 
-async def inside(method: object, packets: list[bytes]) -> None:
-    stream = method(timeout=5)  # type: ignore[operator]
-    with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError, TimeoutError):
-        for packet in packets:
-            await stream.write(packet)
-        await stream.done_writing()
-        while await stream.read() is not grpc.aio.EOF:
-            pass
-    stream.cancel()
+async def inside(to: Endpoint, frames: list[tuple[Kind, bytes]]) -> None:
+    with suppress(OSError, TransportError, TimeoutError):
+        async with asyncio.timeout(5):
+            connection = await to.connect()
+            try:
+                for kind, content in frames:
+                    connection.write(kind, content)
+                while True:
+                    await asyncio.wait_for(connection.receive(), 0.2)
+            finally:
+                connection.abort()
 
 
 async def bombard(port: int, frames: int, seed: int, by: Identity | None = None) -> None:
     """Throw so many frames at a port, a few at a time."""
     by = by or identity("cedar")
-    channel = open_channel(by, "birch", Address(HOME, port))
-    method = channel.stream_stream(EXCHANGE)
+    to = Endpoint(by, "birch", Address(HOME, port))
     context = client_context(by)
     turn = asyncio.Semaphore(_AT_ONCE)
 
@@ -101,13 +98,14 @@ async def bombard(port: int, frames: int, seed: int, by: Identity | None = None)
             elif number % 4 == 1:
                 await at_the_port(port, draw, context)
             elif number % 4 == 2:
-                await inside(method, [frame(draw)])
+                await inside(to, [(draw.choice((Kind.GREETING, Kind.CALL)), frame(draw))])
             else:
-                await inside(method, [_HELLO, frame(draw), frame(draw)])
+                kinds = (Kind.PARTS, Kind.CONTROL, Kind.PARTS, Kind.TAKEN)
+                noise = [(draw.choice(kinds), frame(draw)) for _ in range(2)]
+                await inside(to, [(Kind.GREETING, _HELLO), *noise])
 
     for start in range(0, frames, 100):
         await asyncio.gather(*(one(number) for number in range(start, min(start + 100, frames))))
-    await channel.close()
 
 
 async def bombarded(port: int, frames: int, seed: int, folder: Path) -> None:
@@ -119,7 +117,6 @@ async def bombarded(port: int, frames: int, seed: int, folder: Path) -> None:
 
 async def main(frames: int, seed: int) -> None:
     """Bombard a device, and print what came of it."""
-    assert joulemesh.deploy.ONLY_RSA
     async with pair() as (honest, other):
         sent = 0
 

@@ -19,7 +19,7 @@ import pytest
 
 import joulemesh
 from joulemesh.deploy.device.model import read_model, save_model
-from joulemesh.deploy.device.port import farewell, grpc_transport
+from joulemesh.deploy.device.port import farewell, tcp_transport
 from joulemesh.deploy.effects import Commit
 from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.identity import Authority, make_identity
@@ -33,13 +33,11 @@ from joulemesh.deploy.operator.probing import MOST_BYTES, probe
 from joulemesh.deploy.operator.standing import Probe, Standing
 from joulemesh.deploy.record.tail import JournalTail
 from joulemesh.deploy.transport import Address, Reason, Refusal, Roster, TransportError
-from joulemesh.deploy.transport.channel import open_channel
-from joulemesh.deploy.transport.grpc import GrpcTransport
-from joulemesh.deploy.transport.link import EXCHANGE
+from joulemesh.deploy.transport.calls import Caller
+from joulemesh.deploy.transport.connection import Endpoint, Kind
+from joulemesh.deploy.transport.tcp import TcpTransport
 from joulemesh.deploy.wire import Terms, wire_type
 from joulemesh.scenario import Scenario
-
-import grpc  # isort: skip
 
 NAMES = ("device-0", "device-1", "device-2", "device-3")
 
@@ -68,11 +66,11 @@ class Port:
         mine = near.pop(self.pack.device)
         terms = Terms(fleet.id, fleet.digest, fleet.work.parameters, wire_type(32))
         roster = Roster(self.pack.device, fleet.names, near)
-        self.transport = GrpcTransport(
+        self.transport = TcpTransport(
             self.pack.identity, roster, terms, mine, refused=self.refusals.append
         )
-        self.control = Control(self.transport, self.pack, self.standing, self.run)
-        self.transport.add_handler(self.control)
+        self.control = Control(self.pack, self.standing, self.run)
+        self.transport.calls.update(self.control.calls)
 
     def standing(self) -> Standing:
         return Standing(self.pack.device, "forged\x1b", "training", iteration=2, iterations=3)
@@ -172,18 +170,12 @@ def test_only_the_operator_may_ask(lab: Path) -> None:
         async with running(lab, "device-0") as ports:
             other = DevicePack.load(lab / "devices" / "device-1")
             place = Address("127.0.0.1", ports["device-0"].pack.hosts[0].port)
-            channel = open_channel(other.identity, "device-0", place)
-            calls: tuple[Callable[[], Any], ...] = (
-                lambda: channel.unary_unary(STATUS)(b"", timeout=5),
-                lambda: channel.unary_unary(control.PROBE)(b"{}", timeout=5),
-                lambda: channel.unary_stream(control.JOURNAL_CALL)(b"{}", timeout=5).read(),
-            )
-            for call in calls:
-                with pytest.raises(grpc.aio.AioRpcError) as refused:
-                    await call()
-                assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
-                assert "only the operator may ask" in (refused.value.details() or "")
-            await channel.close()
+            caller = Caller(Endpoint(other.identity, "device-0", place))
+            for call in (STATUS, control.PROBE, control.JOURNAL_CALL):
+                with pytest.raises(TransportError, match="only the operator may ask") as refused:
+                    await caller.ask(call, b"{}")
+                assert refused.value.reason is Reason.NOT_PERMITTED
+            caller.close()
             assert ports["device-0"].refusals[0].reason == Reason.NOT_PERMITTED
             assert ports["device-0"].refusals[0].peer == "device-1"
 
@@ -209,10 +201,10 @@ def test_only_neighbours_and_the_operator_may_probe(lab: Path) -> None:
 def test_questions_that_make_no_sense_are_refused(lab: Path, question: bytes) -> None:
     async def work() -> None:
         async with running(lab, "device-0"):
-            operator = Operator.load(lab)
-            with pytest.raises(TransportError, match="makes no sense"):
-                async with operator.channel(operator.hosts["device-0"]) as channel:
-                    await channel.unary_unary(control.PROBE)(question, timeout=5)
+            host = Operator.load(lab).hosts["device-0"]
+            with Operator.load(lab).call(host) as caller, pytest.raises(TransportError) as refused:
+                await caller.ask(control.PROBE, question)
+            assert "makes no sense" in str(refused.value)
 
     carry_out(work)
 
@@ -318,7 +310,7 @@ class Ended:
 def test_after_its_end_a_device_waits_for_its_journal_to_be_copied(lab: Path) -> None:
     async def work() -> None:
         device: Any = Ended(lab / "devices" / "device-1")
-        grpc_transport(device)
+        tcp_transport(device)
         (device.folder / "journal.jsonl").write_bytes(b'{"kind": "end"}\n')
         waiting = asyncio.create_task(farewell(device, 20.0, lambda line: None))
         operator = Operator.load(lab)
@@ -327,11 +319,11 @@ def test_after_its_end_a_device_waits_for_its_journal_to_be_copied(lab: Path) ->
         assert not waiting.done()
         near = DevicePack.load(lab / "devices" / "device-0").identity
         place = Address("127.0.0.1", device.pack.hosts[1].port)
-        channel = open_channel(near, "device-1", place)
-        stream = channel.stream_stream(EXCHANGE)(timeout=5)
-        await stream.write(b"greeting")
-        assert await stream.code() == grpc.StatusCode.PERMISSION_DENIED  # it is no neighbour now
-        await channel.close()
+        connection = await Endpoint(near, "device-1", place).connect()
+        connection.write(Kind.GREETING, b"greeting")
+        with pytest.raises(TransportError, match="no neighbour"):
+            await connection.receive()
+        connection.close()
         await operator.collect(models=True)
         await asyncio.wait_for(waiting, 5)
         assert (lab / "journals" / "device-1" / "journal.jsonl").read_bytes().endswith(b'"end"}\n')
@@ -344,8 +336,8 @@ def test_after_its_end_a_device_waits_for_its_journal_to_be_copied(lab: Path) ->
 def test_nobody_waits_for_an_operator_who_does_not_copy_journals(lab: Path) -> None:
     async def work() -> None:
         device: Any = Ended(lab / "devices" / "device-2")
-        await farewell(device, 20.0, lambda line: None)  # it was not driven over gRPC
-        grpc_transport(device)
+        await farewell(device, 20.0, lambda line: None)  # it was not driven over its port
+        tcp_transport(device)
         said: list[str] = []
         await farewell(device, 0.0, said.append)
         assert said == []

@@ -123,7 +123,7 @@ def test_without_the_packages_a_folder_is_a_problem(
     from joulemesh.runs.doctor import examine
 
     monkeypatch.setattr(
-        health, "find_spec", lambda name: None if name == "grpc" else find_spec(name)
+        health, "find_spec", lambda name: None if name == "cryptography" else find_spec(name)
     )
     problems = examine(self_test=False, folder=fleet)["problems"]
     assert "deploy needs more packages; pip install 'joulemesh[deploy]'" in problems

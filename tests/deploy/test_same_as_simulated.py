@@ -1,4 +1,4 @@
-"""Simulator = deployment: nodes that talk over gRPC end with the simulated parameters."""
+"""Simulator = deployment: nodes that talk over TLS end with the simulated parameters."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.local.equality import largest_difference
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
-from tests.deploy import over_grpc
-from tests.deploy.over_grpc import apart, carried_out, drifted, kept, packed, simulated, small
+from tests.deploy import over_tcp
+from tests.deploy.over_tcp import apart, carried_out, drifted, kept, packed, simulated, small
 
 
 def check(plan: Plan, folder: Path, wanted: Sequence[Vector], learner: str | None = None) -> Fleet:
@@ -32,12 +32,12 @@ def check(plan: Plan, folder: Path, wanted: Sequence[Vector], learner: str | Non
 
 
 @pytest.mark.parametrize("scheme", ["tree-chunked", "metropolis"])
-def test_nodes_over_grpc_end_with_what_messages_in_one_process_give(
+def test_nodes_over_tcp_end_with_what_messages_in_one_process_give(
     scheme: str, tmp_path: Path
 ) -> None:
     plan, model = small(scheme), tmp_path / "model.safetensors"
     wanted = drifted(plan)
-    fleet = check(plan, tmp_path, wanted, f"{over_grpc.__file__}:Drifter")
+    fleet = check(plan, tmp_path, wanted, f"{over_tcp.__file__}:Drifter")
     mean = np.mean(wanted, axis=0)
     save_file({"b": mean[:600], "a_first": mean[:0], "c": mean[600:] + 0.5}, model)
     assert largest_difference(fleet.folder, fleet, model) == pytest.approx(0.5)
@@ -48,7 +48,7 @@ def test_nodes_over_grpc_end_with_what_messages_in_one_process_give(
     ("scheme", "precision"),
     [("tree", "float32"), *((scheme, "float64") for scheme in SCHEMES.built_in)],
 )
-def test_nodes_over_grpc_end_with_the_simulated_parameters(
+def test_nodes_over_tcp_end_with_the_simulated_parameters(
     scheme: str, precision: str, tmp_path: Path
 ) -> None:
     plan = small(scheme, precision)

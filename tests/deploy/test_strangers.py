@@ -16,18 +16,15 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import grpc.aio
 import numpy as np
 import pytest
 
 from joulemesh.deploy.fleet.identity import Authority, Identity, make_identity
 from joulemesh.deploy.messages import Beat, Part
 from joulemesh.deploy.transport import Address, Reason, TransportError, gate
-from joulemesh.deploy.transport.channel import open_channel
-from joulemesh.deploy.transport.lane import _verdict
-from joulemesh.deploy.transport.link import EXCHANGE, Link
-from joulemesh.deploy.transport.packets import PACKET_BYTES
-from joulemesh.deploy.transport.tls import alert_reason, client_context, diagnose
+from joulemesh.deploy.transport.connection import FRAME_BYTES, Endpoint, Kind
+from joulemesh.deploy.transport.link import Link
+from joulemesh.deploy.transport.tls import alert_reason, client_context
 from joulemesh.deploy.wire import WIRE, Terms, greeting
 from tests.deploy.neighbours import (
     HOME,
@@ -66,7 +63,7 @@ def sends(by: Callable[[], Identity], terms: Terms = TERMS) -> Attempt:
     """A stranger with the right software."""
 
     async def attempt(port: int) -> Reason:
-        link = Link(by(), "birch", Address(HOME, port), terms)
+        link = Link(Endpoint(by(), "birch", Address(HOME, port)), terms)
         try:
             await link.send(BEAT, SOON_S)
         except TransportError as error:
@@ -110,26 +107,21 @@ def at_most_1_2(context: ssl.SSLContext) -> None:
     context.maximum_version = ssl.TLSVersion.TLSv1_2
 
 
-def says(*packets: bytes, stays_s: float = 0.0) -> Attempt:
+def says(*frames: tuple[Kind, bytes]) -> Attempt:
     """A neighbour whose software says something else."""
 
     async def attempt(port: int) -> Reason:
-        channel = open_channel(identity("cedar"), "birch", Address(HOME, port))
-        stream = channel.stream_stream(EXCHANGE)(timeout=SOON_S)
+        connection = await Endpoint(identity("cedar"), "birch", Address(HOME, port)).connect()
         try:
-            with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
-                for packet in packets:
-                    await stream.write(packet)
-                    if packet == HELLO:
-                        await stream.read()
-                while await stream.read() is not grpc.aio.EOF:
-                    pass
-            found = await _verdict(stream)
-            assert found is not None
-            await asyncio.sleep(stays_s)
-            return found.reason
+            for kind, content in frames:
+                connection.write(kind, content)
+            async with asyncio.timeout(SOON_S):
+                while True:
+                    await connection.receive()
+        except TransportError as refused:
+            return refused.reason
         finally:
-            await channel.close()
+            connection.abort()
 
     return attempt
 
@@ -157,15 +149,15 @@ def is_silent() -> Attempt:
     return lambda port: asyncio.to_thread(attempt, port)
 
 
-def long_packet() -> bytes:
-    return bytes(PACKET_BYTES + 1)
-
-
 def record(kind: int, content: bytes) -> bytes:
     return bytes([kind]) + len(content).to_bytes(4, "big") + content
 
 
-HELLO = greeting(TERMS, "parts")
+def parts(packet: bytes) -> Attempt:
+    return says((Kind.GREETING, HELLO), (Kind.PARTS, packet))
+
+
+HELLO = greeting(TERMS)
 OTHER_HELLO = json.dumps({**json.loads(HELLO), "wire": WIRE + 1}).encode()
 LONG = json.dumps({"kind": "given", "bytes": 10**9, "body": {}}).encode()
 STRANGERS: dict[str, tuple[Attempt, Reason]] = {
@@ -200,32 +192,21 @@ STRANGERS: dict[str, tuple[Attempt, Reason]] = {
         sends(lambda: identity("ash"), replace(TERMS, fleet="meadow")),
         Reason.OTHER_FLEET,
     ),
-    "another version": (says(OTHER_HELLO), Reason.OTHER_VERSION),
-    "no greeting": (says(b"hello"), Reason.MALFORMED),
-    "a long packet": (says(HELLO, long_packet()), Reason.TOO_LARGE),
-    # Had it left at once, the host would think that the connection was lost.
-    "a very long packet": (says(HELLO, bytes(9 * PACKET_BYTES), stays_s=0.3), Reason.TOO_LARGE),
-    "a huge claim": (says(HELLO, record(1, LONG)), Reason.TOO_LARGE),
-    "a malformed message": (says(HELLO, record(1, b"{}")), Reason.MALFORMED),
+    "another version": (says((Kind.GREETING, OTHER_HELLO)), Reason.OTHER_VERSION),
+    "an unknown call": (says((Kind.CALL, b"no/such")), Reason.OTHER_VERSION),
+    "no greeting": (says((Kind.PARTS, HELLO)), Reason.MALFORMED),
+    "a greeting that is none": (says((Kind.GREETING, b"hello")), Reason.MALFORMED),
+    "a long greeting": (says((Kind.GREETING, bytes(FRAME_BYTES))), Reason.TOO_LARGE),
+    "a long frame": (parts(bytes(FRAME_BYTES + 1)), Reason.TOO_LARGE),
+    "a very long frame": (parts(bytes(9 * FRAME_BYTES)), Reason.TOO_LARGE),
+    "a huge claim": (parts(record(1, LONG)), Reason.TOO_LARGE),
+    "a malformed message": (parts(record(1, b"{}")), Reason.MALFORMED),
     "at most TLS 1.2": (shakes(at_most_1_2), Reason.OLD_TLS),
     "plain HTTP": (says_plainly(b"GET / HTTP/1.1\r\n\r\n"), Reason.NOT_TLS),
     "plain HTTP/2": (says_plainly(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Reason.NOT_TLS),
     "silence": (is_silent(), Reason.LATE),
 }
-NEIGHBOURS = (
-    "another version",
-    "no greeting",
-    "a long packet",
-    "a very long packet",
-    "a huge claim",
-    "a malformed message",
-)
-# Where the two sides cannot name the same: a client that trusts others may leave without a word
-# before it is told anything, and gRPC does not tell a server what it has thrown away.
-HOST_SAYS = {
-    "another fleet altogether": {Reason.BROKEN_OFF, Reason.OTHER_AUTHORITY},
-    "a very long packet": {Reason.MALFORMED},
-}
+NEIGHBOURS = ("a long frame", "a very long frame", "a huge claim", "a malformed message")
 
 
 @asynccontextmanager
@@ -282,7 +263,7 @@ def test_a_stranger_is_refused_by_name_on_both_sides(
         async with honest_talk() as other:
             began = time.monotonic()
             assert await attempt(other.port) is reason
-            await hear_of_it(other, HOST_SAYS.get(case, {reason}))
+            await hear_of_it(other, {reason})
             assert time.monotonic() - began < SOON_S
 
     asyncio.run(meet())
@@ -301,13 +282,12 @@ def test_strangers_who_come_all_at_once_are_refused_by_name(
 
     async def meet() -> None:
         async with honest_talk() as other:
-            # A neighbour's streams take each other's place: it says one wrong thing at a time.
+            # A neighbour's connections take each other's place: it says one wrong thing at a time.
             others = [[name] for name in cases if name not in NEIGHBOURS]
             async with asyncio.timeout(SOON_S):
                 await asyncio.gather(*(come(names, other.port) for names in (NEIGHBOURS, *others)))
             assert heard == {name: reason for name, (_, reason) in cases.items()}
-            wanted = [HOST_SAYS.get(name, {reason}) for name, (_, reason) in cases.items()]
-            await hear_of_it(other, set().union(*wanted))
+            await hear_of_it(other, {reason for _, reason in cases.values()})
 
     asyncio.run(meet())
     assert capfd.readouterr() == ("", "")
@@ -372,21 +352,6 @@ def test_a_few_random_frames_do_no_harm(capfd: pytest.CaptureFixture[str]) -> No
     assert capfd.readouterr() == ("", "")
 
 
-def test_memory_is_given_back_after_many_streams_and_connections(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    trimmed: list[None] = []
-    monkeypatch.setattr("joulemesh.deploy.transport.grpc._TIDY_AFTER", 10)
-    monkeypatch.setattr("joulemesh.deploy.transport.grpc.trim_memory", lambda: trimmed.append(None))
-
-    async def meet() -> None:
-        async with pair() as (_, other):
-            await bombard(other.port, frames=40, seed=2)
-
-    asyncio.run(meet())
-    assert 2 <= len(trimmed) <= 8
-
-
 @pytest.mark.slow
 def test_10_000_random_frames_do_no_harm() -> None:
     command = [sys.executable, "-m", "tests.deploy.noise", "10000", "1"]
@@ -408,7 +373,6 @@ def serving(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     load_chain(context, own)
     change(context)
-    context.set_alpn_protocols(["h2"])
     heard: list[bytes] = []
     with socket.create_server((HOME, 0)) as listening:
 
@@ -460,11 +424,10 @@ def test_a_device_tells_a_stranger_nothing() -> None:
 def test_what_is_wrong_with_ones_own_certificate_is_said_first() -> None:
     async def meet() -> None:
         async with pair() as (_, other):
-            late = make_identity(authority(), "ash", days=1, now=now() - 9 * DAY)
-            found = await diagnose(late, "birch", Address(HOME, other.port))
-            assert found is not None
-            assert found.reason is Reason.EXPIRED
-            assert "the certificate of ash expired on" in found.detail
-            assert await diagnose(identity("ash"), "birch", Address(HOME, other.port)) is None
+            past = make_identity(authority(), "ash", days=1, now=now() - 9 * DAY)
+            late = Endpoint(past, "birch", Address(HOME, other.port))
+            with pytest.raises(TransportError, match="the certificate of ash expired on") as found:
+                await late.connect()
+            assert found.value.reason is Reason.EXPIRED
 
     asyncio.run(meet())

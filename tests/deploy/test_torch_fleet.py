@@ -22,7 +22,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.setup.from_plan import schedule_of
 from joulemesh.setup.prepare import partitions, the_dataset, the_model
 from joulemesh.training import Options
-from tests.deploy.over_grpc import apart, carried_out, kept, packed, small
+from tests.deploy.over_tcp import apart, carried_out, kept, packed, small
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
 
@@ -122,7 +122,7 @@ def test_code_stays_where_it_is_and_its_digest_travels(model: str) -> None:
         ("metropolis", "float64", 16),
     ],
 )
-def test_nodes_over_grpc_end_with_the_simulated_parameters(
+def test_nodes_over_tcp_end_with_the_simulated_parameters(
     scheme: str, precision: str, bits: int, model: str, tmp_path: Path
 ) -> None:
     changes = {"training.model": model, "network.bits_per_parameter": bits}

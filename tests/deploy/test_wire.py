@@ -29,7 +29,8 @@ from joulemesh.deploy.messages import (
     Refused,
 )
 from joulemesh.deploy.transport import Reason, TransportError
-from joulemesh.deploy.transport.packets import PACKET_BYTES, Unpacker, packets, size_of
+from joulemesh.deploy.transport.connection import FRAME_BYTES
+from joulemesh.deploy.transport.packets import GIVEN_UP, Unpacker, packets, size_of
 from joulemesh.deploy.view import View
 from joulemesh.deploy.wire import (
     HEADER_BYTES,
@@ -78,7 +79,9 @@ def field(name: str, known: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 def carried(message: Message, terms: Terms = TERMS) -> Message:
     unpacker = Unpacker(terms)
-    (got,) = [one for packet in packets([encode(message, terms)]) for one in unpacker.feed(packet)]
+    (got,) = [
+        one for packet, _ in packets([encode(message, terms)]) for one in unpacker.feed(packet)
+    ]
     return got
 
 
@@ -146,9 +149,9 @@ def test_long_messages_take_several_packets_and_short_ones_share_one() -> None:
     terms = replace(TERMS, parameters=400_000)
     frames = [encode(Part(0, 1, n, np.full(400_000, n)), terms) for n in range(2)]
     frames += [encode(Fetch(0, n), terms) for n in range(50)]
-    made = list(packets(frames))
-    assert max(map(len, made)) == PACKET_BYTES
-    assert len(made) == math.ceil(sum(map(size_of, frames)) / PACKET_BYTES)
+    made = [packet for packet, _ in packets(frames)]
+    assert max(map(len, made)) == FRAME_BYTES
+    assert len(made) == math.ceil(sum(map(size_of, frames)) / FRAME_BYTES)
     unpacker = Unpacker(terms)
     got = [one for packet in made for one in unpacker.feed(packet)]
     assert [type(one) for one in got] == [Part] * 2 + [Fetch] * 50
@@ -219,7 +222,6 @@ WRONG: dict[str, tuple[bytes, Reason]] = {
     "an unknown record": (record(9, b""), Reason.MALFORMED),
     "beyond the packet": (record(1, header())[:-1], Reason.MALFORMED),
     "half a head": (b"\x01\x00", Reason.MALFORMED),
-    "a large packet": (bytes(PACKET_BYTES + 1), Reason.TOO_LARGE),
     "another type": (given_with(tensor(dtype="F32")), Reason.MALFORMED),
     "a shape of truths": (given_with(tensor(shape=[True])), Reason.MALFORMED),
     "other offsets": (given_with(tensor(data_offsets=[8, 48])), Reason.MALFORMED),
@@ -307,8 +309,6 @@ def test_wrong_headers_leave_nothing_behind() -> None:
         ({"fleet": "meadow"}, Reason.OTHER_FLEET),
         ({"plan": "ffff"}, Reason.OTHER_PLAN),
         ({"plan": None}, Reason.OTHER_PLAN),
-        ({"lane": "fast"}, Reason.MALFORMED),
-        ({"lane": []}, Reason.MALFORMED),
         ({"more": 1}, Reason.MALFORMED),
         ({"at": ["a b", 7100]}, Reason.MALFORMED),
         ({"at": ["ash.local", 0]}, Reason.MALFORMED),
@@ -317,8 +317,8 @@ def test_wrong_headers_leave_nothing_behind() -> None:
     ],
 )
 def test_a_greeting_says_what_both_sides_must_share(change: dict[str, Any], reason: Reason) -> None:
-    said = json.loads(greeting(TERMS, "control"))
-    assert check_greeting(json.dumps(said).encode(), TERMS) == ("control", None)
+    said = json.loads(greeting(TERMS))
+    assert check_greeting(json.dumps(said).encode(), TERMS) is None
     with pytest.raises(TransportError) as caught:
         check_greeting(json.dumps(said | change).encode(), TERMS)
     assert caught.value.reason is reason
@@ -331,4 +331,4 @@ def test_random_packets_are_refused_and_nothing_else_happens(packet: bytes) -> N
         unpacker = Unpacker(TERMS)
         with suppress(TransportError):
             assert unpacker.feed(start + packet) == []
-            assert unpacker.amid
+            assert unpacker.amid or packet.endswith(GIVEN_UP)

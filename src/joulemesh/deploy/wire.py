@@ -11,7 +11,6 @@ from __future__ import annotations
 
 __all__ = [
     "HEADER_BYTES",
-    "LANES",
     "WIRE",
     "Frame",
     "Incoming",
@@ -49,12 +48,10 @@ from joulemesh.deploy.transport import Address, Reason, TransportError
 from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import parse_json
 
-WIRE = 2
+WIRE = 3
 """Number of this format; devices that speak another are refused."""
 
 HEADER_BYTES = 64 * 1024
-LANES = ("control", "parts")
-"""Conversations of two neighbours: what is short and urgent does not wait behind long vectors."""
 
 _KINDS: dict[str, type] = {
     kind.__name__.lower(): kind
@@ -259,31 +256,27 @@ class Incoming:
         return vector
 
 
-def greeting(terms: Terms, lane: str, at: Address | None = None) -> bytes:
+def greeting(terms: Terms, at: Address | None = None) -> bytes:
     """How a conversation begins.
 
     Args:
         terms: of the fleet.
-        lane: what the conversation is about; a new one takes the place of one that it repeats.
         at: where its sender listens, for a neighbour that was not told.
 
-    >>> greeting(Terms("orchard", "abc", 10), "control", Address("10.0.0.7", 7100))
-    b'{"wire":2,"fleet":"orchard","plan":"abc","lane":"control","at":["10.0.0.7",7100]}'
+    >>> greeting(Terms("orchard", "abc", 10), Address("10.0.0.7", 7100))
+    b'{"wire":3,"fleet":"orchard","plan":"abc","at":["10.0.0.7",7100]}'
     """
-    said = {"wire": WIRE, "fleet": terms.fleet, "plan": terms.plan, "lane": lane, "at": at}
+    said = {"wire": WIRE, "fleet": terms.fleet, "plan": terms.plan, "at": at}
     return json.dumps(said, separators=(",", ":")).encode()
 
 
-def check_greeting(text: bytes, terms: Terms) -> tuple[str, Address | None]:
-    """The lane of a conversation, if this device has that fleet and that plan too.
-
-    Returns:
-        The lane, and where its sender says that it listens.
+def check_greeting(text: bytes, terms: Terms) -> Address | None:
+    """Where the sender of a greeting says that it listens, if it has this fleet and this plan.
 
     Raises:
         TransportError: it has not.
 
-    >>> check_greeting(greeting(Terms("orchard", "abc", 10), "control"), Terms("orchard", "abd", 9))
+    >>> check_greeting(greeting(Terms("orchard", "abc", 10)), Terms("orchard", "abd", 9))
     Traceback (most recent call last):
     ...
     joulemesh.deploy.transport.TransportError: another plan: it follows plan 'abc', ...
@@ -295,7 +288,7 @@ def check_greeting(text: bytes, terms: Terms) -> tuple[str, Address | None]:
             f"it speaks format {record.get('wire')!r:.20}, this device {WIRE}; install the same "
             "version of joulemesh on both",
         )
-    if set(record) != {"wire", "fleet", "plan", "lane", "at"} or record["lane"] not in LANES:
+    if set(record) != {"wire", "fleet", "plan", "at"}:
         raise TransportError(Reason.MALFORMED, "the greeting has other fields than a greeting has")
     at = record["at"]
     if at is not None and not (
@@ -315,7 +308,7 @@ def check_greeting(text: bytes, terms: Terms) -> tuple[str, Address | None]:
             f"it follows plan {record['plan']!r:.20}, this device {terms.plan!r:.20}; give every "
             "device the folder that deploy init made last",
         )
-    return str(record["lane"]), None if at is None else Address(*at)
+    return None if at is None else Address(*at)
 
 
 def _object(text: bytes, names: set[str] | None = None) -> dict[str, Any]:

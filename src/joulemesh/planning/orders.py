@@ -20,7 +20,8 @@ import numpy as np
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.files.arrays import open_arrays
-from joulemesh.files.bounded import parse_json
+from joulemesh.files.bounded import parse_json, read_bounded
+from joulemesh.files.limits import PLAN
 from joulemesh.planning.plan import digest_of
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class Orders:
             ScenarioError: the file holds none.
         """
         npz = Path(path).suffix.lower() == ".npz"
-        read = _read_npz if npz else (lambda at: _read(parse_json(at.read_bytes())))
+        read = _read_npz if npz else (lambda at: _read(parse_json(read_bounded(at, PLAN.now))))
         return _checked(lambda: read(Path(path)), str(path))
 
 
@@ -296,7 +297,7 @@ def _write_npz(mine: Orders, draft: IO[bytes]) -> None:
 
 
 def _read_npz(path: Path) -> Orders:
-    with open_arrays(path) as file:
+    with open_arrays(path, PLAN.now) as file:
         record = parse_json(str(file["orders"]))
         for name in _ARRAYS:
             record[name] = file[name].tolist()

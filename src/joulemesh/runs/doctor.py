@@ -33,7 +33,6 @@ OPTIONAL = {
     "wandb": "--track wandb",
     "onnx": "export model --format onnx",
     "datasets": "data sets of the Hugging Face hub",
-    "grpcio": "deploy",
     "cryptography": "deploy",
     "prometheus_client": "deploy, for node run --metrics",
     "nvidia-ml-py": "calibrate on an NVIDIA GPU",

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from joulemesh.calibration.calibration import Calibration, Figure
-from joulemesh.deploy.links.figures import Timed
-from joulemesh.deploy.links.whole import LinkFigures
+from joulemesh.deploy.links.figures import LinkFigures, Timed
 from joulemesh.printable import printable
 from joulemesh.units import duration, si
 from joulemesh.views.terminal import Cell, Column, open_console, show_table

@@ -16,8 +16,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.printable import printable, say
 
 if TYPE_CHECKING:
-    from joulemesh.deploy.links.figures import Rule
-    from joulemesh.deploy.links.whole import LinkFigures
+    from joulemesh.deploy.links.figures import LinkFigures, Rule
     from joulemesh.deploy.transport import Refusal
     from joulemesh.scenario import Scenario
 
@@ -136,8 +135,7 @@ def _refused(refusal: Refusal) -> None:
 
 def _listen(place: str, token: str | None, name: str, within_s: float) -> None:
     from joulemesh.deploy.fleet.hosts import own_address
-    from joulemesh.deploy.links.callers import parse_address
-    from joulemesh.deploy.links.pair import listen, new_token
+    from joulemesh.deploy.links.pairs import listen, new_token, parse_address
     from joulemesh.deploy.transport import Address
 
     address = parse_address(place if ":" in place else f":{place}", own_address() or "127.0.0.1")
@@ -157,7 +155,7 @@ def _listen(place: str, token: str | None, name: str, within_s: float) -> None:
 
 def _listen_in_fleet(folder: Path, within_s: float) -> None:
     from joulemesh.deploy.fleet.pack import DevicePack
-    from joulemesh.deploy.links.neighbours import listen_in_fleet
+    from joulemesh.deploy.links.fleet import listen_in_fleet
 
     pack = DevicePack.load(folder)
     say(f"{pack.name} listens on {pack.listens_on} for {within_s:g} s; on the operator's machine:")
@@ -174,7 +172,7 @@ def _of_fleet(
 ) -> list[LinkFigures]:
     from dataclasses import replace
 
-    from joulemesh.deploy.links.whole import measure_fleet, tell_done
+    from joulemesh.deploy.links.fleet import measure_fleet, tell_all
     from joulemesh.deploy.operator.operator import Operator
     from joulemesh.planning.static import plan_of
 
@@ -191,7 +189,7 @@ def _of_fleet(
                 operator, fleet.links, rule, planned=planned, modes=modes, done=_told(quiet)
             )
         finally:
-            await tell_done(operator)
+            await tell_all(operator)
 
     return asyncio.run(work())
 
@@ -207,7 +205,7 @@ class _Ends:
         there: Sequence[str],
         file: Path | None,
     ) -> None:
-        from joulemesh.deploy.links.callers import parse_address
+        from joulemesh.deploy.links.pairs import parse_address
         from joulemesh.scenario import Scenario
 
         self.addresses = [parse_address(one) for one in targets]
@@ -252,7 +250,7 @@ class _Ends:
     ) -> list[LinkFigures]:
         from dataclasses import replace
 
-        from joulemesh.deploy.links.callers import Listener, measure_listeners
+        from joulemesh.deploy.links.pairs import Listener, measure_listeners
 
         rule = replace(rule, payload_bytes=_payload(size, _model_bits(self.scenario)))
         own, *others = self.numbers

@@ -58,7 +58,7 @@ def local(
 ) -> None:
     """Carry out a plan with one process per device on this machine, and report on it.
 
-    The processes talk to each other as devices in the field do: over gRPC, each with its own
+    The processes talk to each other as devices in the field do: over TLS, each with its own
     certificate. Ctrl-C stops them all; the same command goes on where they stopped. With
     devices.availability, processes are stopped and started as the table says.
     """

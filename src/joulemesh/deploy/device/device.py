@@ -33,7 +33,7 @@ from joulemesh.deploy.device.metrics import serve_metrics
 from joulemesh.deploy.device.model import FILE as MODEL_FILE
 from joulemesh.deploy.device.model import save_model
 from joulemesh.deploy.device.own_receipt import write_receipt
-from joulemesh.deploy.device.port import farewell, grpc_transport
+from joulemesh.deploy.device.port import farewell, tcp_transport
 from joulemesh.deploy.device.runner import Runner
 from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.device.tools import Tools
@@ -103,7 +103,7 @@ class Device:
         pack: the device's folder, which the caller has locked.
         wanted: how it is to be run.
         tell: called with every line of the journal, for whoever watches.
-        transport: made by this, of the device; gRPC unless given.
+        transport: made by this, of the device; over TCP unless given.
 
     Raises:
         ScenarioError: the state is damaged or another device's, or the learner does not fit.
@@ -139,7 +139,7 @@ class Device:
         own = wanted.data is not None or wanted.learner is not None
         every = fleet.scenario.training.eval_every
         self.tools = Tools(
-            transport=(transport or grpc_transport)(self),
+            transport=(transport or tcp_transport)(self),
             store=store,
             training=Training(learner, every, None if own else device),
             planner=self.planner,

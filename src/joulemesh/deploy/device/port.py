@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["farewell", "grpc_transport"]
+__all__ = ["farewell", "tcp_transport"]
 
 import asyncio
 import signal
@@ -25,16 +25,16 @@ _FOLLOWED_S, _FAREWELL_S = 30.0, 20.0  # an operator who copies the journal does
 _LATE_S = 300.0
 
 
-def grpc_transport(device: Device, *, ended: bool = False) -> Transport:
-    """The device's neighbours over gRPC; on the same port the operator may ask how it stands.
+def tcp_transport(device: Device, *, ended: bool = False) -> Transport:
+    """The device's neighbours; on the same port the operator may ask how it stands.
 
     Args:
         device: whose port it is.
         ended: has the device ended? It then answers neighbours only if it has what they may lack.
     """
-    from joulemesh.deploy.links.neighbours import link_service
+    from joulemesh.deploy.links.fleet import link_service
     from joulemesh.deploy.operator.control import Control
-    from joulemesh.deploy.transport.grpc import GrpcTransport
+    from joulemesh.deploy.transport.tcp import TcpTransport
 
     pack, fleet = device.pack, device.pack.fleet
     places = {one: Address(host.address, host.port) for one, host in pack.hosts.items()}
@@ -45,7 +45,7 @@ def grpc_transport(device: Device, *, ended: bool = False) -> Transport:
         fill_in(pack.folder / HOSTS, [Host(fleet.names[neighbour], *address)])
 
     silent = ended and not device.has_last
-    made = GrpcTransport(
+    made = TcpTransport(
         pack.identity,
         Roster(pack.device, fleet.names, {} if silent else places, own),
         Terms(
@@ -63,10 +63,9 @@ def grpc_transport(device: Device, *, ended: bool = False) -> Transport:
     def standing() -> Standing:
         return replace(device.standing(), phase="ended") if ended else device.standing()
 
-    device.control = Control(made, pack, standing, device.folder, device.settle, device.model)
+    device.control = Control(pack, standing, device.folder, device.settle, device.model)
     device.control.enrol = None if ended else device.enrol
-    made.add_handler(device.control)
-    made.add_handler(link_service(made, pack))
+    made.calls.update({**device.control.calls, **link_service(pack).calls})
     return made
 
 
@@ -94,7 +93,7 @@ async def farewell(device: Device, linger_s: float | None, say: Callable[[str], 
         say: called with lines for the user.
     """
     before = device.control
-    if before is None:  # it was not driven over gRPC
+    if before is None:  # it was not driven over its port
         return
     late = device.may_come_late()
     followed = time.monotonic() - before.collected_at < _FOLLOWED_S
@@ -106,7 +105,7 @@ async def farewell(device: Device, linger_s: float | None, say: Callable[[str], 
                 "joulemesh deploy collect and report get model and journal when it is started again"
             )
         return
-    transport, loop = grpc_transport(device, ended=True), asyncio.get_running_loop()
+    transport, loop = tcp_transport(device, ended=True), asyncio.get_running_loop()
     assert device.control is not None
     collected = followed or bool(linger_s)  # whether to wait for the operator
     waits = [device.control.collected] if collected else []

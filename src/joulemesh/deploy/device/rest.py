@@ -19,7 +19,7 @@ _LEAST_BYTES = 2**16
 def give_back_memory() -> None:
     """Return freed memory to the system, and let go of the pages of libraries' code.
 
-    Code of JAX and gRPC that was needed once, for compiling above all, would stay resident; what is
+    Code of JAX that was needed once, for compiling above all, would stay resident; what is
     needed again is found in the system's cache. Where the system cannot be told so, nothing
     happens.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Rate", "Rule", "Timed", "rate_of"]
+__all__ = ["LinkFigures", "Rate", "Rule", "Timed", "rate_of"]
 
 import math
 from collections.abc import Sequence
@@ -110,6 +110,52 @@ class Timed:
         if self.resent is None or not self.segments:
             return None
         return self.resent / self.segments
+
+
+@dataclass(frozen=True)
+class LinkFigures:
+    """One direction of a link, as it was measured.
+
+    Attributes:
+        i: number of the sender.
+        j: number of the receiver.
+        alone: transfers while no other link was in use; None if they were not made.
+        together: transfers while all links were in use.
+    """
+
+    i: int
+    j: int
+    alone: Timed | None = None
+    together: Timed | None = None
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no figure; empty if there is one."""
+        both = [one for one in (self.alone, self.together) if one is not None]
+        if any(one.seconds for one in both):
+            return ""
+        return next((one.trouble for one in both if one.trouble), "nothing was measured")
+
+    def chosen(self, use: str = "lower") -> Timed:
+        """The transfers whose rate a plan is to take.
+
+        Args:
+            use: ``"alone"``, ``"together"``, or the ``"lower"`` of both rates.
+
+        >>> fast, slow = (Timed("a", "b", 125, (s, s)) for s in (0.1, 0.2))
+        >>> link = LinkFigures(0, 1, fast, slow)
+        >>> link.chosen().rate.bps, link.chosen("alone").rate.bps
+        (5000.0, 10000.0)
+        """
+        named = {"alone": self.alone, "together": self.together}.get(use)
+        if named is not None and named.seconds:
+            return named
+        there = [one for one in (self.alone, self.together) if one is not None and one.seconds]
+        return min(there, key=lambda one: one.rate.bps)
+
+    def rate(self, use: str = "lower") -> Rate:
+        """The rate that a plan is to take."""
+        return self.chosen(use).rate
 
 
 def half_width(seconds: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from joulemesh.deploy.links.whole import LinkFigures
+from joulemesh.deploy.links.figures import LinkFigures
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
 from joulemesh.tables import read_table

@@ -3,7 +3,7 @@
 Importing everything takes a node longer than starting in every other respect, and twenty nodes on
 two cores would do it twenty times. The template does it once, then forks: each node is a process of
 its own as any other, with its own memory, session and log, that may be killed as any other. It
-forks only while it has one thread, so nothing of JAX or gRPC has begun before a node begins it.
+forks only while it has one thread, so nothing of JAX has begun before a node begins it.
 
 The supervisor asks over a pair of sockets, and hears how nodes end. Where the supervisor goes, the
 template goes, and with it the nodes.
@@ -42,7 +42,7 @@ NODE = (
     "joulemesh.cli",
     "joulemesh.deploy.device.device",
     "joulemesh.deploy.operator.control",
-    "joulemesh.deploy.transport.grpc",
+    "joulemesh.deploy.transport.tcp",
 )
 """What every node imports."""
 

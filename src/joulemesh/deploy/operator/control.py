@@ -1,8 +1,8 @@
 """What a running node tells the fleet's operator, and lets neighbours measure.
 
-The calls share the node's port and its gate. ``Roster`` brings one that the authority has signed;
+The calls share the node's port and its gate. ``roster`` brings one that the authority has signed;
 nothing else changes anything. All of them are for the holder of the operator's certificate, but
-``Echo`` also for the node's neighbours.
+``echo`` also for the node's neighbours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from joulemesh._version import __version__
 from joulemesh.deploy.device.journal import JOURNAL as IN_USE
@@ -29,29 +31,24 @@ from joulemesh.deploy.messages import FleetRoster
 from joulemesh.deploy.operator.probing import ECHO, MOST_BYTES, Greeting, probe
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.transport import Reason, TransportError
+from joulemesh.deploy.transport.calls import Answer, checked, question
+from joulemesh.deploy.transport.gate import Peer
 from joulemesh.errors import JoulemeshError
 from joulemesh.files.bounded import open_bounded, parse_json
 from joulemesh.files.limits import JOURNAL, NODE_STATE
 
-import grpc  # isort: skip  (probing prepares it, and says what to install where it is missing)
-
-if TYPE_CHECKING:
-    from joulemesh.deploy.transport.grpc import GrpcTransport
-
-STATUS = "/joulemesh.Control/Status"
-PROBE = "/joulemesh.Control/Probe"
-JOURNAL_CALL = "/joulemesh.Control/Journal"
-MODEL_CALL = "/joulemesh.Control/Model"
-TAIL = "/joulemesh.Control/Tail"
-ROSTER = "/joulemesh.Control/Roster"
+STATUS, PROBE, ROSTER = "control/status", "control/probe", "control/roster"
+JOURNAL_CALL, MODEL_CALL, TAIL = "control/journal", "control/model", "control/tail"
 _PIECE = 64 * 1024
 
 
-class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
+_SIZES: TypeAdapter[dict[str, int]] = TypeAdapter(dict[str, int])
+
+
+class Control:
     """Serves the operator's calls on a node's port.
 
     Args:
-        transport: whose port it is; it knows who calls.
         pack: the device's folder.
         standing: how the device stands.
         run: folder of its journal.
@@ -61,14 +58,13 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def __init__(
         self,
-        transport: GrpcTransport,
         pack: DevicePack,
         standing: Callable[[], Standing],
         run: Path,
         settle: Callable[[], Awaitable[None]] | None = None,
         model: Callable[[], Awaitable[Path | None]] | None = None,
     ) -> None:
-        self._transport, self._pack, self._standing, self._run = transport, pack, standing, run
+        self._pack, self._standing, self._run = pack, standing, run
         self._settle, self._model = settle, model
         self._until = pack.identity.bearer.not_after.timestamp()
         self._probing = asyncio.Lock()
@@ -78,38 +74,15 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Set when the operator has copied the journal."""
         self.collected_at = -math.inf
         """When the operator last did so, by the monotonic clock."""
-
-    def service(self, handler_call_details: Any) -> Any:
-        """What serves a call; None if it is another's."""
-        served = {
-            STATUS: grpc.unary_unary_rpc_method_handler(self._guarded(self._status)),
-            ROSTER: grpc.unary_unary_rpc_method_handler(self._guarded(self._roster)),
-            PROBE: grpc.unary_unary_rpc_method_handler(self._guarded(self._probe)),
-            JOURNAL_CALL: grpc.unary_stream_rpc_method_handler(self._journal),
-            MODEL_CALL: grpc.unary_stream_rpc_method_handler(self._send_model),
-            TAIL: grpc.unary_stream_rpc_method_handler(self._tail),
-            ECHO: grpc.stream_unary_rpc_method_handler(self._echo),
+        self.calls: dict[str, Answer] = {
+            STATUS: _guarded(self._status),
+            ROSTER: _guarded(self._roster),
+            PROBE: _guarded(self._probe),
+            JOURNAL_CALL: self._journal,
+            MODEL_CALL: self._send_model,
+            TAIL: self._tail,
+            ECHO: self._echo,
         }
-        return served.get(handler_call_details.method)
-
-    def _guarded(self, answer: Callable[[bytes], Any]) -> Callable[[bytes, Any], Any]:
-        """An answer for the operator only."""
-
-        async def serve(request: bytes, context: Any) -> bytes:
-            try:
-                self._require_operator(context)
-                return json.dumps(await answer(request), allow_nan=False).encode()
-            except TransportError as error:
-                await self._transport.refuse(context, error)
-
-        return serve
-
-    def _require_operator(self, context: Any) -> None:
-        peer = self._transport.peer_of(context)
-        if peer.role != "operator":
-            raise TransportError(
-                Reason.NOT_PERMITTED, f"{peer.name} is not the operator; only the operator may ask"
-            )
 
     async def _status(self, request: bytes) -> Any:
         return asdict(self._standing())
@@ -125,7 +98,7 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     async def _probe(self, request: bytes) -> Any:
         """Probe the neighbours, one after another, so that they do not share the air."""
-        wanted = _sizes(request)
+        wanted = checked(_SIZES, request)
         if self._probing.locked():
             raise TransportError(Reason.TOO_MANY, f"{self._pack.name} is being checked already")
         pack, found = self._pack, []
@@ -141,13 +114,10 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
                 )
         return [asdict(one) for one in found]
 
-    async def _journal(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+    async def _journal(self, peer: Peer, coming: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Every journal that the operator does not have yet: a line about it, and its bytes."""
-        try:
-            self._require_operator(context)
-            have = _sizes(request)
-        except TransportError as error:
-            await self._transport.refuse(context, error)
+        _require_operator(peer)
+        have = checked(_SIZES, await question(coming))
         if self._settle is not None:
             await self._settle()
         for path in journals_in(self._run):
@@ -160,15 +130,14 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
         self.collected_at = time.monotonic()
         self.collected.set()
 
-    async def _send_model(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+    async def _send_model(self, peer: Peer, coming: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The model as it is on disk now: for each of its files a line about it, and its bytes."""
+        _require_operator(peer)
+        await question(coming)
         try:
-            self._require_operator(context)
             place = None if self._model is None else await self._model()
         except JoulemeshError as error:
-            if not isinstance(error, TransportError):
-                error = TransportError(Reason.CLOSED, " ".join(str(error).split()))
-            await self._transport.refuse(context, error)
+            raise TransportError(Reason.CLOSED, " ".join(str(error).split())) from None
         if place is None:
             return
         for name in (FILE, CONFIG, CARD):
@@ -177,16 +146,13 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
             for piece in _pieces(place / name, 0, size, NODE_STATE.now):
                 yield piece
 
-    async def _tail(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+    async def _tail(self, peer: Peer, coming: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """What the journal in use has beyond what the operator has read of it.
 
         A line that says where it begins, then the bytes. It does not count as collected.
         """
-        try:
-            self._require_operator(context)
-            read = _sizes(request)
-        except TransportError as error:
-            await self._transport.refuse(context, error)
+        _require_operator(peer)
+        read = checked(_SIZES, await question(coming))
         path = self._run / IN_USE
         size = path.stat().st_size if path.is_file() else 0
         begin = read.get("bytes", 0)
@@ -196,23 +162,36 @@ class Control(grpc.GenericRpcHandler):  # type: ignore[misc]
         for piece in _pieces(path, begin, size):
             yield piece
 
-    async def _echo(self, pieces: Any, context: Any) -> bytes:
+    async def _echo(self, peer: Peer, coming: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         taken, pack = 0, self._pack
-        try:
-            peer = self._transport.peer_of(context)
-            if peer.role != "operator" and peer.device not in pack.neighbours:
-                raise TransportError(
-                    Reason.NOT_A_NEIGHBOUR, f"{peer.name} is no neighbour of {pack.name}"
-                )
-            async for piece in pieces:
-                taken += len(piece)
-                if taken > MOST_BYTES:
-                    raise TransportError(Reason.TOO_LARGE, f"more than {MOST_BYTES:,} bytes")
-        except TransportError as error:
-            await self._transport.refuse(context, error)
+        if peer.role != "operator" and peer.device not in pack.neighbours:
+            raise TransportError(
+                Reason.NOT_A_NEIGHBOUR, f"{peer.name} is no neighbour of {pack.name}"
+            )
+        async for piece in coming:
+            taken += len(piece)
+            if taken > MOST_BYTES:
+                raise TransportError(Reason.TOO_LARGE, f"more than {MOST_BYTES:,} bytes")
         digest = pack.fleet.digest
         said = Greeting(pack.name, time.time(), __version__, digest, self._until, taken)
-        return json.dumps(asdict(said)).encode()
+        yield json.dumps(asdict(said)).encode()
+
+
+def _require_operator(peer: Peer) -> None:
+    if peer.role != "operator":
+        raise TransportError(
+            Reason.NOT_PERMITTED, f"{peer.name} is not the operator; only the operator may ask"
+        )
+
+
+def _guarded(answer: Callable[[bytes], Awaitable[Any]]) -> Answer:
+    """An answer for the operator only."""
+
+    async def serve(peer: Peer, coming: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        _require_operator(peer)
+        yield json.dumps(await answer(await question(coming)), allow_nan=False).encode()
+
+    return serve
 
 
 def _pieces(path: Path, begin: int, end: int, most: int | None = None) -> Iterator[bytes]:
@@ -232,18 +211,3 @@ def _check_sum(path: Path, end: int) -> int:
     for piece in _pieces(path, 0, end):
         found = zlib.crc32(piece, found)
     return found
-
-
-def _sizes(request: bytes) -> dict[str, int]:
-    """Numbers of bytes by name, as a request gives them.
-
-    >>> _sizes(b'{"a": 3}')
-    {'a': 3}
-    """
-    try:
-        values = parse_json(request)
-        if isinstance(values, dict) and all(type(one) is int for one in values.values()):
-            return values
-    except ValueError:
-        pass
-    raise TransportError(Reason.MALFORMED, "the question makes no sense")

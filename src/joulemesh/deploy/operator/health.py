@@ -18,7 +18,7 @@ from typing import Any
 from joulemesh.errors import JoulemeshError
 from joulemesh.files.lock import FolderLock
 
-_EXTRA = ("grpc", "cryptography", "prometheus_client")
+_EXTRA = ("cryptography", "prometheus_client")
 _PORT = 7100  # as in `joulemesh.deploy.fleet.hosts`, which needs none of the packages
 _TIME_ERROR = 5  # of adjtimex(2): the clock is not synchronised
 _TIMEX_BYTES = 512  # struct timex has 208

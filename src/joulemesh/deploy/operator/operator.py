@@ -7,14 +7,14 @@ __all__ = ["JOURNALS", "MODELS", "Operator"]
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.model import CARD, CONFIG, FILE
@@ -26,26 +26,23 @@ from joulemesh.deploy.fleet.pack import OPERATOR, fleet_hosts
 from joulemesh.deploy.fleet.roster import read_roster
 from joulemesh.deploy.messages import FleetRoster
 from joulemesh.deploy.operator.control import JOURNAL_CALL, MODEL_CALL, PROBE, ROSTER, STATUS, TAIL
-from joulemesh.deploy.operator.probing import call_error, probe
+from joulemesh.deploy.operator.probing import probe
 from joulemesh.deploy.operator.standing import Probe, Standing
 from joulemesh.deploy.record.tail import JournalTail
 from joulemesh.deploy.transport import Address, Reason, TransportError
-from joulemesh.deploy.transport.channel import open_channel
+from joulemesh.deploy.transport.calls import Caller
+from joulemesh.deploy.transport.connection import Endpoint
 from joulemesh.files import make_folder, write_bytes
 from joulemesh.files.bounded import parse_json
 from joulemesh.files.limits import JOURNAL, NODE_STATE
 
-import grpc.aio  # isort: skip  (channel prepares it, and says what to install where it is missing)
-
 JOURNALS, MODELS = "journals", "models"
 HERE = "this machine"
-_CALL_S = 5.0
 _PROBE_S = 600.0
 _AT_ONCE = 32
-_MOST_ANSWER = 4 * 2**20
 _JOURNAL_NAME = re.compile(r"journal(-\d{6})?\.jsonl")
 _MODEL_NAME = re.compile("|".join(map(re.escape, (FILE, CONFIG, CARD))))
-_STANDING, _PROBES = TypeAdapter(Standing), TypeAdapter(list[Probe])
+_STANDING, _PROBES, _NUMBER = TypeAdapter(Standing), TypeAdapter(list[Probe]), TypeAdapter(int)
 # A rate is measured by what the link should carry in half a second, within bounds.
 _RATE_S, _LEAST, _MOST, _UNKNOWN = 0.5, 64 * 1024, 4 * 2**20, 512 * 1024
 
@@ -99,9 +96,8 @@ class Operator:
         text, failed = json.dumps(record_of(roster)).encode(), list[str]()
         for host in self.hosts.values():
             try:
-                async with self.channel(host) as channel:
-                    answer = await channel.unary_unary(ROSTER)(text, timeout=_CALL_S)
-                    return host.name, int(parse_json(answer))
+                with self.call(host) as caller:
+                    return host.name, await caller.get(_NUMBER, ROSTER, text)
             except TransportError as error:
                 failed.append(f"{host.name}: {_with_remedy(error)}")
         raise TransportError(Reason.UNREACHABLE, "; ".join(failed))
@@ -121,9 +117,8 @@ class Operator:
         host = self.places[self.fleet.names[device]]
         silent = Standing(device, host.name)
         try:
-            async with self.channel(host) as channel:
-                answer = await channel.unary_unary(STATUS)(b"", timeout=_CALL_S)
-                found = _STANDING.validate_json(answer)
+            with self.call(host) as caller:
+                found = await caller.get(_STANDING, STATUS)
             return replace(found, device=device, name=host.name)
         except TransportError as error:
             return replace(silent, trouble=_with_remedy(error))
@@ -170,10 +165,8 @@ class Operator:
         planned = {name: planned_bps(host.name, name) for name in near}
         sizes = {name: _size(bps) if rate else 0 for name, bps in planned.items()}
         try:
-            async with self.channel(host) as channel:
-                ask = channel.unary_unary(PROBE)
-                answer = await ask(json.dumps(sizes).encode(), timeout=_PROBE_S)
-                seen = _PROBES.validate_json(answer)
+            with self.call(host) as caller:
+                seen = await caller.get(_PROBES, PROBE, json.dumps(sizes).encode(), _PROBE_S)
         except TransportError as error:
             return [
                 Probe(host.name, name, "", reachable=False, trouble=str(error)) for name in near
@@ -210,15 +203,15 @@ class Operator:
 
     async def _collect(self, host: Host, place: Path) -> None:
         have = {path.name: path.stat().st_size for path in journals_in(place)}
-        async with self.channel(host) as channel:
-            call = channel.unary_stream(JOURNAL_CALL)(json.dumps(have).encode(), timeout=_PROBE_S)
+        with self.call(host) as caller:
+            call = caller.stream(JOURNAL_CALL, json.dumps(have).encode(), _PROBE_S)
             async for name, data in _files(call, _JOURNAL_NAME, JOURNAL.now):
                 write_bytes(place / name, data)
 
     async def _collect_model(self, host: Host) -> None:
         """Copy a device's model, whole or not at all."""
-        async with self.channel(host) as channel:
-            call = channel.unary_stream(MODEL_CALL)(b"{}", timeout=_PROBE_S)
+        with self.call(host) as caller:
+            call = caller.stream(MODEL_CALL, b"", _PROBE_S)
             found = {name: data async for name, data in _files(call, _MODEL_NAME, NODE_STATE.now)}
         if found.keys() >= {FILE, CONFIG}:
             place = make_folder(self.folder / MODELS / host.name)
@@ -237,10 +230,9 @@ class Operator:
         """
         asked = json.dumps({"bytes": tail.size, "crc32": tail.crc32}).encode()
         try:
-            async with self.channel(self.places[tail.name]) as channel:
-                call = channel.unary_stream(TAIL)(asked, timeout=_CALL_S)
+            with self.call(self.places[tail.name]) as caller:
                 head = None
-                async for piece in call:
+                async for piece in caller.stream(TAIL, asked):
                     if head is None:
                         head = parse_json(piece)
                         if head["from"] != tail.size:
@@ -253,23 +245,20 @@ class Operator:
             return f"{tail.name} sends something that is no journal"
         return ""
 
-    @asynccontextmanager
-    async def channel(self, host: Host) -> AsyncIterator[Any]:
-        """A channel to a device; whatever goes wrong on it becomes a `TransportError`."""
+    @contextmanager
+    def call(self, host: Host) -> Iterator[Caller]:
+        """Call a device."""
         if not host.address:
             raise TransportError(Reason.NAME_NOT_FOUND, "hosts.csv has no address for it")
-        address = Address(host.address, host.port)
-        channel = open_channel(self.identity, host.name, address, most_bytes=_MOST_ANSWER)
+        caller = Caller(Endpoint(self.identity, host.name, Address(host.address, host.port)))
         try:
-            yield channel
-        except (grpc.aio.AioRpcError, ValidationError) as error:
-            raise await call_error(self.identity, host.name, address, error) from None
+            yield caller
         finally:
-            await channel.close()
+            caller.close()
 
 
 async def _files(
-    call: Any, names: re.Pattern[str], most_bytes: int
+    call: AsyncIterator[bytes], names: re.Pattern[str], most_bytes: int
 ) -> AsyncIterator[tuple[str, bytes]]:
     """Names and contents of the files that a device sends."""
     name, data, size = "", bytearray(), 0

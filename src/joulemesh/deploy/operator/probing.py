@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-__all__ = ["ECHO", "MOST_BYTES", "Greeting", "call_error", "probe"]
+__all__ = ["ECHO", "MOST_BYTES", "Greeting", "probe"]
 
-import asyncio
 import datetime as dt
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from joulemesh._version import __version__
 from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.identity import Identity
 from joulemesh.deploy.operator.standing import Probe
 from joulemesh.deploy.transport import Address, Reason, TransportError
-from joulemesh.deploy.transport.channel import open_channel
-from joulemesh.deploy.transport.tls import diagnose
+from joulemesh.deploy.transport.calls import Caller
+from joulemesh.deploy.transport.connection import Endpoint
 
-import grpc.aio  # isort: skip  (channel prepares it, and says what to install where it is missing)
-
-ECHO = "/joulemesh.Control/Echo"
+ECHO = "control/echo"
 MOST_BYTES = 32 * 2**20
 _PIECE = 64 * 1024
 _WARM_UP = 256 * 1024  # after which a connection has found its speed
@@ -77,23 +73,21 @@ async def probe(
     found = Probe(here, host.name, str(host), reachable=False)
     if not host.address:
         return replace(found, address="", trouble="hosts.csv has no address for it; fill it in")
-    address = Address(host.address, host.port)
-    channel = open_channel(identity, host.name, address)
+    caller = Caller(Endpoint(identity, host.name, Address(host.address, host.port)))
     try:
-        return await _asked(channel, found, plan, min(payload_bytes, MOST_BYTES))
-    except (grpc.aio.AioRpcError, TimeoutError, ValidationError) as error:
-        fault = await call_error(identity, host.name, address, error)
+        return await _asked(caller, found, plan, min(payload_bytes, MOST_BYTES))
+    except TransportError as fault:
         silent = fault.reason in _SILENT
         shown = "" if silent or "certificate" not in fault.reason else str(fault.reason)
         return replace(found, reachable=not silent, certificate=shown, trouble=str(fault))
     finally:
-        await channel.close()
+        caller.close()
 
 
-async def _asked(channel: Any, found: Probe, plan: str, payload_bytes: int) -> Probe:
-    await _echo(channel, 0)  # which connects
+async def _asked(caller: Caller, found: Probe, plan: str, payload_bytes: int) -> Probe:
+    await _echo(caller, 0)  # which connects
     begun, told_at = time.monotonic(), time.time()
-    greeting = await _echo(channel, 0)
+    greeting = await _echo(caller, 0)
     trip_s = time.monotonic() - begun
     until = dt.datetime.fromtimestamp(min(max(greeting.until, 0.0), 4e9), dt.UTC)
     found = replace(
@@ -106,9 +100,9 @@ async def _asked(channel: Any, found: Probe, plan: str, payload_bytes: int) -> P
     )
     if not payload_bytes:
         return found
-    await _echo(channel, min(_WARM_UP, payload_bytes))
+    await _echo(caller, min(_WARM_UP, payload_bytes))
     begun = time.monotonic()
-    answer = await _echo(channel, payload_bytes)
+    answer = await _echo(caller, payload_bytes)
     taken_s = max(time.monotonic() - begun - trip_s, 1e-6)
     return replace(found, rate_bps=8 * answer.taken / taken_s)
 
@@ -129,37 +123,12 @@ def _trouble(greeting: Greeting, plan: str, off_s: float, until: dt.datetime) ->
     return ""
 
 
-async def _echo(channel: Any, payload_bytes: int) -> Greeting:
-    call = channel.stream_unary(ECHO)
+async def _echo(caller: Caller, payload_bytes: int) -> Greeting:
     within_s = _LONGEST_S if payload_bytes else _CALL_S
-    return _GREETING.validate_json(await call(_pieces(payload_bytes), timeout=within_s))
+    return await caller.get(_GREETING, ECHO, _pieces(payload_bytes), within_s)
 
 
-async def _pieces(payload_bytes: int) -> AsyncIterator[bytes]:
+def _pieces(payload_bytes: int) -> Iterator[bytes]:
     piece = os.urandom(min(_PIECE, payload_bytes)) if payload_bytes else b""
     for begin in range(0, max(payload_bytes, 1), _PIECE):
         yield piece[: payload_bytes - begin]
-
-
-async def call_error(
-    identity: Identity, name: str, address: Address, error: Exception
-) -> TransportError:
-    """Why a call has failed, in words: as the device says, or as a look at its port shows."""
-    if isinstance(error, ValidationError):
-        return TransportError(Reason.MALFORMED, f"{name} at {address} gives an unknown answer")
-    if isinstance(error, grpc.aio.AioRpcError):
-        code = error.code()
-        if code == grpc.StatusCode.UNIMPLEMENTED:
-            return TransportError(
-                Reason.OTHER_VERSION, f"{name} at {address} does not know the question"
-            )
-        if code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            said = " ".join((error.details() or code.name.lower()).split())[:200]
-            return TransportError(Reason.NOT_PERMITTED, f"{name} at {address}: {said}")
-    try:
-        fault = await diagnose(identity, name, address)
-    except asyncio.CancelledError:
-        raise
-    except Exception as trouble:
-        return TransportError(Reason.UNREACHABLE, f"{name} at {address}: {trouble}")
-    return fault or TransportError(Reason.LATE, f"{name} at {address} answers too late")

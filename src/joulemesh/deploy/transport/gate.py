@@ -1,41 +1,30 @@
-"""The gate of a device: who may come in, by TLS 1.3 and certificate, and who is refused and why.
-
-gRPC's own server can neither demand TLS 1.3 nor tell whom it has refused, or why. So the gate takes
-the connections, shakes hands, and passes what is inside on to the gRPC server, which listens on a
-socket of the file system in a folder that nobody else can enter. Each connection has an end there
-with a path of its own, by which the server knows whose it is.
-"""
+"""The gate of a device: who may come in, by TLS 1.3 and certificate, and who is refused and why."""
 
 from __future__ import annotations
 
-__all__ = ["Gate", "Peer", "Places"]
+__all__ = ["Gate", "Peer", "Places", "Refusals"]
 
 import asyncio
-import contextlib
-import os
-import shutil
 import socket
 import ssl
-import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from joulemesh.deploy.fleet.identity import Identity, IdentityError, Role, bearer_of
 from joulemesh.deploy.transport import Address, Reason, Refusal, TransportError
-from joulemesh.deploy.transport.halves import Half, SecureHalf
+from joulemesh.deploy.transport.connection import Connection, prepare
 from joulemesh.deploy.transport.tls import alert_reason, server_context
-from joulemesh.files.lock import FolderLock
 
 _HANDSHAKE_S = 4.0
 _HANDSHAKES, _HANDSHAKES_OF_ONE = 96, 24  # at once: of all strangers; of one machine
 _RESOLVE_S = 60.0  # after which the neighbours' names are looked up again
 _CONNECTIONS = 8  # of one name
-_FOLDER, _LONGEST_PATH, _OLD_S = "joulemesh-in-", 70, 60.0
 _NO_ROOM_S = 0.05
+_QUIET_S, _KINDS = 10.0, 256
 
 
 @dataclass(frozen=True)
@@ -45,25 +34,69 @@ class Peer:
     Attributes:
         name: in its certificate.
         role: that its certificate gives it.
-        device: its number in the roster; None for an operator, and where it is not in it.
+        device: its number in the roster; None for an operator.
         address: where it comes from.
+        socket: by which, for looking at.
     """
 
     name: str
     role: Role
     device: int | None
     address: str
+    socket: Any = None
+
+
+Serve = Callable[[Connection, Peer], Awaitable[None]]
+"""Serves a connection until it ends, or raises a `TransportError` to refuse it."""
+
+
+class Refusals:
+    """Counts refusals. The first of a kind is reported at once, later ones at most every 10 s.
+
+    A kind is a reason together with the name in the certificate, or the machine where there is
+    none. Of strangers from very many places only the reasons are told apart, so that nobody can
+    fill a journal.
+
+    >>> seen, now = [], [0.0]
+    >>> refusals = Refusals(seen.append, clock=lambda: now[0])
+    >>> for at in (0.0, 1.0, 2.0, 11.0):
+    ...     now[0] = at
+    ...     refusals.add(Refusal(Reason.NO_CERTIFICATE, "none", address="10.0.0.9:4711"))
+    >>> [refusal.count for refusal in seen], refusals.counts[Reason.NO_CERTIFICATE]
+    ([1, 3], 4)
+    """
+
+    def __init__(
+        self, report: Callable[[Refusal], None], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._report, self._clock = report, clock
+        self.counts: Counter[Reason] = Counter()
+        """All refusals so far, by reason."""
+        self._since: Counter[tuple[Reason, str]] = Counter()
+        self._reported: dict[tuple[Reason, str], float] = {}
+
+    def add(self, refusal: Refusal) -> None:
+        """Take note of one."""
+        self.counts[refusal.reason] += 1
+        kind = (refusal.reason, refusal.peer or refusal.address.rpartition(":")[0])
+        if kind not in self._reported and len(self._reported) >= _KINDS:
+            kind = (refusal.reason, "")
+        self._since[kind] += 1
+        now = self._clock()
+        if now - self._reported.get(kind, -_QUIET_S) >= _QUIET_S:
+            self._reported[kind] = now
+            self._report(replace(refusal, count=self._since.pop(kind)))
 
 
 class Gate:
-    """Takes connections, and passes on those whose certificate is of this fleet.
+    """Takes connections, and has those served whose certificate is of this fleet.
 
     Args:
         identity: of the device.
         names: of the devices in the roster, by number.
         listen: where.
+        serve: serves a connection.
         refused: told of everybody who is refused.
-        gone: called whenever a connection has come to nothing, or has ended.
         neighbours: host names or addresses that always find a place.
     """
 
@@ -72,35 +105,23 @@ class Gate:
         identity: Identity,
         names: Sequence[str],
         listen: Address,
+        serve: Serve,
         refused: Callable[[Refusal], None],
-        gone: Callable[[], None] = lambda: None,
         neighbours: Iterable[str] = (),
     ) -> None:
-        self._listen, self._refused, self._gone = listen, refused, gone
+        self._listen, self._serve, self._refused = listen, serve, refused
         self._numbers = {name: device for device, name in enumerate(names)}
         self._context = server_context(identity)
-        self._folder, self._lock = _private_folder()
-        self.inside = self._folder / "in"
-        self._peers: dict[str, Peer] = {}
-        self._open: dict[str, list[SecureHalf]] = defaultdict(list)
+        self._open: dict[str, list[Connection]] = defaultdict(list)
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._neighbours = set(neighbours)
         self._places = Places()
-        self._count = 0
 
     @property
     def port(self) -> int:
         """The port that it listens on, once it does."""
         return int(self._sockets[0].getsockname()[1])
-
-    def peer(self, inside: str) -> Peer | None:
-        """Whose connection it is.
-
-        Args:
-            inside: what gRPC calls it.
-        """
-        return self._peers.get(inside.removeprefix("unix:"))
 
     async def open(self) -> None:
         """Begin to take connections.
@@ -131,17 +152,12 @@ class Gate:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for one in self._sockets:
             one.close()
-        self._lock.__exit__(None, None, None)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _run(self, work: Any) -> None:
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._gone()
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -151,9 +167,11 @@ class Gate:
             except OSError:  # no room for more, until others have gone
                 await asyncio.sleep(_NO_ROOM_S)
                 continue
-            address, outer = str(Address(place[0], place[1])), SecureHalf(self._context)
-            self._places.take(place[0], outer)  # tasks may start after many more were taken
-            self._run(self._admit(taken, outer, place[0], address))
+            prepare(taken)
+            address, connection = str(Address(place[0], place[1])), Connection(self._context)
+            self._places.take(place[0], connection)  # tasks may start after many more were taken
+            task = self._run(self._admit(taken, connection, place[0], address))
+            task.add_done_callback(partial(_close_unless_attached, taken, connection))
 
     async def _find_neighbours(self) -> None:
         """Know the neighbours by their addresses, as far as their names can be looked up."""
@@ -172,74 +190,57 @@ class Gate:
             await asyncio.sleep(_RESOLVE_S)
 
     async def _admit(
-        self, taken: socket.socket, outer: SecureHalf, host: str, address: str
+        self, taken: socket.socket, connection: Connection, host: str, address: str
     ) -> None:
+        peer: Peer | None = None
         try:
-            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: outer, taken)
-            async with asyncio.timeout(_HANDSHAKE_S):
-                await outer.shaken
+            try:
+                await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, taken)
+                async with asyncio.timeout(_HANDSHAKE_S):
+                    await connection.shaken
+            finally:
+                self._places.leave(host, connection)
+            peer = self._peer(connection, address)
+            await self._serve_one(connection, peer)
         except GaveWayError as error:
-            outer.abort()
-            self._refuse(Reason.TOO_MANY, str(error), address)
-            return
+            connection.abort()
+            self._refused(Refusal(Reason.TOO_MANY, str(error), "", address))
+        except TransportError as error:
+            connection.refuse(error)
+            if error.reason is not Reason.CLOSED:
+                name = peer.name if peer else ""
+                self._refused(Refusal(error.reason, error.detail, name, address))
         except (OSError, TimeoutError) as error:
-            outer.end()
-            self._refuse(*_why(error), address)
-            return
-        except asyncio.CancelledError:
-            outer.abort()
+            connection.end()
+            if peer is None:  # what ends later was lost, or is over
+                self._refused(Refusal(*_why(error), "", address))
+        except BaseException:
+            connection.abort()
             raise
-        finally:
-            self._places.leave(host, outer)
-        peer = self._known(outer, address)
-        if peer is None:
-            outer.end()
-        else:
-            await self._pass_on(outer, peer)
 
-    def _known(self, outer: SecureHalf, address: str) -> Peer | None:
-        shown = outer.certificate()
+    def _peer(self, connection: Connection, address: str) -> Peer:
+        shown = connection.certificate
         names = [name for kind, name in shown.get("subjectAltName", ()) if kind == "DNS"]
         try:
             name, role = bearer_of(names[0] if len(names) == 1 else "")
         except IdentityError:
-            self._refuse(Reason.NOT_IN_ROSTER, "its certificate bears no device's name", address)
-            return None
+            raise TransportError(
+                Reason.NOT_IN_ROSTER, "its certificate bears no device's name"
+            ) from None
         device = self._numbers.get(name) if role == "device" else None
-        return Peer(name, role, device, address)
+        return Peer(name, role, device, address, connection.socket)
 
-    async def _pass_on(self, outer: SecureHalf, peer: Peer) -> None:
-        """Join the connection to one of the gRPC server's, until either ends."""
-        loop = asyncio.get_running_loop()
-        self._count += 1
-        path = str(self._folder / str(self._count))
-        self._peers[path] = peer
-        outer.when_lost = lambda: self._peers.pop(path, None)  # before the inner end hears of it
+    async def _serve_one(self, connection: Connection, peer: Peer) -> None:
+        if peer.role == "device" and peer.device is None:
+            raise TransportError(Reason.NOT_IN_ROSTER, f"{peer.name} is not in the roster")
         own = self._open[peer.name]
-        own.append(outer)
+        own.append(connection)
         if len(own) > _CONNECTIONS:
             own[0].abort()  # of a device that was started again, the oldest has nobody at its end
-        end = socket.socket(socket.AF_UNIX)
         try:
-            end.bind(path)
-            end.setblocking(False)
-            await loop.sock_connect(end, str(self.inside))
-            inner = Half()
-            await loop.create_connection(lambda: inner, sock=end)
-            outer.join(inner)
-            await asyncio.gather(outer.lost.wait(), inner.lost.wait())
-        except OSError:
-            end.close()
+            await self._serve(connection, peer)
         finally:
-            outer.abort()
-            own.remove(outer)
-            self._peers.pop(path, None)
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-
-    def _refuse(self, reason: Reason, detail: str, address: str, peer: str = "") -> None:
-        self._refused(Refusal(reason, detail, peer, address))
+            own.remove(connection)
 
 
 class GaveWayError(ConnectionError):
@@ -301,21 +302,11 @@ class Places:
             self._at.pop(host, None)
 
 
-def _private_folder() -> tuple[Path, FolderLock]:
-    """A new folder that nobody else can enter; those that killed processes have left are removed.
-
-    A path of a socket has at most 107 bytes, which the system's folder for such things may exceed.
-    """
-    usual = Path(tempfile.gettempdir())
-    above = usual if len(os.fsencode(usual)) < _LONGEST_PATH else Path("/tmp")
-    for left in above.glob(f"{_FOLDER}*"):
-        with contextlib.suppress(OSError):
-            found = left.stat()
-            old = time.time() - found.st_mtime > _OLD_S  # one that is being made has no lock yet
-            if old and found.st_uid == os.getuid() and not FolderLock.is_held(left):
-                shutil.rmtree(left, ignore_errors=True)
-    made = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=above))
-    return made, FolderLock(made).__enter__()
+def _close_unless_attached(
+    taken: socket.socket, connection: Connection, _: asyncio.Task[None]
+) -> None:
+    if not connection.is_attached:  # its task was cancelled before it had begun
+        taken.close()
 
 
 def _listening(family: int, kind: int, protocol: int, place: Any) -> socket.socket:
@@ -343,4 +334,6 @@ def _why(error: OSError) -> tuple[Reason, str]:
         return Reason.NOT_TLS, f"its handshake makes no sense ({text})"
     if isinstance(error, TimeoutError):
         return Reason.LATE, f"no handshake within {_HANDSHAKE_S:g} s"
-    return Reason.BROKEN_OFF, "it left; perhaps it does not trust this device's certificate"
+    if isinstance(error, ConnectionResetError):
+        return Reason.BROKEN_OFF, "it left; perhaps it does not trust this device's certificate"
+    return Reason.NOT_TLS, str(error)

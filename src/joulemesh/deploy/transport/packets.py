@@ -1,25 +1,25 @@
-"""Packets: what one write of a stream carries, at most 1 MiB of one message or of several.
+"""Packets: what one frame carries, at most 1 MiB of one message or of several.
 
 A packet is a row of records, each a byte that says what it is, four bytes of length (big-endian),
 and its contents: the header of a message, or a piece of its vector. A message is complete before
-the next begins, and is acknowledged by the count of those taken so far.
+the next of its lane begins; one that is given up amid its pieces ends with a record that says so.
 """
 
 from __future__ import annotations
 
-__all__ = ["PACKET_BYTES", "Unpacker", "acknowledged", "acknowledgement", "packets", "size_of"]
+__all__ = ["GIVEN_UP", "Unpacker", "packets", "size_of"]
 
 from collections.abc import Iterable, Iterator
 
 from joulemesh.deploy.messages import Message
 from joulemesh.deploy.transport import Reason, TransportError
+from joulemesh.deploy.transport.connection import FRAME_BYTES
 from joulemesh.deploy.wire import HEADER_BYTES, Frame, Incoming, Terms
 
-PACKET_BYTES = 1024 * 1024
-
-_HEADER, _PIECE = 1, 2
+_HEADER, _PIECE, _GIVEN_UP = 1, 2, 3
 _HEAD = 5
-_COUNT = 8
+GIVEN_UP = bytes([_GIVEN_UP, 0, 0, 0, 0])
+"""A packet: nothing more will come of the message that has begun."""
 
 
 def size_of(frame: Frame) -> int:
@@ -31,42 +31,43 @@ def size_of(frame: Frame) -> int:
     return _HEAD + len(frame.header) + sum(_HEAD + part.nbytes for part in frame.payload)
 
 
-def packets(frames: Iterable[Frame], most: int = PACKET_BYTES) -> Iterator[bytes]:
-    """Frames in as few packets as possible, in order.
+def packets(frames: Iterable[Frame], most: int = FRAME_BYTES) -> Iterator[tuple[bytes, int]]:
+    """Frames in as few packets as possible, in order; and how many each packet completes.
 
     Args:
         frames: to send.
         most: bytes of a packet, unless a header takes more.
 
-    >>> [len(packet) for packet in packets([Frame(b"{}", ()), Frame(b"{}", ())])]
-    [14]
+    >>> [(len(packet), whole) for packet, whole in packets([Frame(b"{}", ()), Frame(b"{}", ())])]
+    [(14, 2)]
     """
     parts: list[bytes | memoryview] = []
-    room = most
-    for kind, content in _records(frames):
+    room, whole = most, 0
+    for kind, content, last in _records(frames):
         start = 0
-        while start < content.nbytes or not content.nbytes:
-            least = content.nbytes if kind == _HEADER else min(content.nbytes - start, 1)
+        while True:
+            least = content.nbytes if kind == _HEADER else 1
             if room < _HEAD + least and parts:
-                yield b"".join(parts)
-                parts, room = [], most
+                yield b"".join(parts), whole
+                parts, room, whole = [], most, 0
             room = max(room, _HEAD + least)
             end = min(content.nbytes, start + room - _HEAD)
             parts += [bytes([kind]) + (end - start).to_bytes(4, "big"), content[start:end]]
             room -= _HEAD + end - start
             start = end
-            if not content.nbytes:
+            if start == content.nbytes:
                 break
+        whole += last
     if parts:
-        yield b"".join(parts)
+        yield b"".join(parts), whole
 
 
-def _records(frames: Iterable[Frame]) -> Iterator[tuple[int, memoryview]]:
+def _records(frames: Iterable[Frame]) -> Iterator[tuple[int, memoryview, bool]]:
     for frame in frames:
-        yield _HEADER, memoryview(frame.header)
-        for part in frame.payload:
-            if part.nbytes:
-                yield _PIECE, part
+        pieces = [part for part in frame.payload if part.nbytes]
+        yield _HEADER, memoryview(frame.header), not pieces
+        for part in pieces:
+            yield _PIECE, part, part is pieces[-1]
 
 
 class Unpacker:
@@ -78,7 +79,7 @@ class Unpacker:
     >>> from joulemesh.deploy.messages import Fetch
     >>> from joulemesh.deploy.wire import encode
     >>> terms = Terms("orchard", "abc", 10)
-    >>> (packet,) = packets([encode(Fetch(0, 3), terms)])
+    >>> ((packet, _),) = packets([encode(Fetch(0, 3), terms)])
     >>> Unpacker(terms).feed(packet)
     [Fetch(view=0, iteration=3, gift=False)]
     """
@@ -96,12 +97,8 @@ class Unpacker:
         """Take a packet; give the messages that it completes.
 
         Raises:
-            TransportError: it is too large or malformed; the stream is of no use any more.
+            TransportError: it is too large or malformed; the connection is of no use any more.
         """
-        if len(packet) > PACKET_BYTES:
-            raise TransportError(
-                Reason.TOO_LARGE, f"a packet of {len(packet):,} bytes; at most {PACKET_BYTES:,}"
-            )
         view, start, whole = memoryview(packet), 0, []
         while start < len(packet):
             end = start + _HEAD + int.from_bytes(view[start + 1 : start + _HEAD], "big")
@@ -124,25 +121,7 @@ class Unpacker:
             self._coming = Incoming(bytes(content), self._terms)
         elif kind == _PIECE and self._coming is not None:
             self._coming.add(content)
+        elif kind == _GIVEN_UP and self._coming is not None and not content:
+            self._coming = None
         else:
             raise TransportError(Reason.MALFORMED, "a record of a kind that cannot come here")
-
-
-def acknowledgement(taken: int) -> bytes:
-    """Says how many messages of a stream have been taken.
-
-    >>> acknowledged(acknowledgement(3))
-    3
-    """
-    return taken.to_bytes(_COUNT, "big")
-
-
-def acknowledged(answer: bytes) -> int:
-    """How many messages the other side has taken.
-
-    Raises:
-        TransportError: it says something else.
-    """
-    if len(answer) != _COUNT:
-        raise TransportError(Reason.MALFORMED, "an acknowledgement that is not a count")
-    return int.from_bytes(answer, "big")

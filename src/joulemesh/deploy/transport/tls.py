@@ -1,23 +1,18 @@
-"""TLS 1.3, mutual, with the reasons of failures in words; and why a device cannot be reached."""
+"""TLS 1.3, mutual, with the reasons of failures in words."""
 
 from __future__ import annotations
 
-__all__ = ["alert_reason", "client_context", "diagnose", "server_context", "verify_reason"]
+__all__ = ["alert_reason", "client_context", "client_reason", "server_context", "verify_reason"]
 
-import asyncio
 import datetime as dt
 import os
-import socket
 import ssl
 import tempfile
-from collections.abc import Callable
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
 
 from joulemesh.deploy.fleet.identity import Identity
-from joulemesh.deploy.transport import Address, Reason, TransportError
-
-_ALPN = ["h2"]
+from joulemesh.deploy.transport import Reason
 
 # The verdicts of OpenSSL on a certificate (x509_vfy.h).
 _VERDICTS = {
@@ -56,6 +51,7 @@ def server_context(identity: Identity) -> ssl.SSLContext:
     return made
 
 
+@lru_cache(maxsize=8)
 def client_context(identity: Identity) -> ssl.SSLContext:
     """What a device demands of a server: the same, and the name in its certificate."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, identity)
@@ -66,7 +62,6 @@ def _context(protocol: int, identity: Identity) -> ssl.SSLContext:
     made.minimum_version = ssl.TLSVersion.TLSv1_3
     made.verify_mode = ssl.CERT_REQUIRED
     made.load_verify_locations(cadata=identity.authority.decode())
-    made.set_alpn_protocols(_ALPN)
     # Python reads a key from files only. These can be read by their owner only, and go at once.
     with tempfile.TemporaryDirectory(prefix="joulemesh-") as folder:
         chain, key = Path(folder, "chain"), Path(folder, "key")
@@ -105,93 +100,23 @@ def alert_reason(error: ssl.SSLError) -> tuple[Reason, str] | None:
     return (found, said.lower().replace("_", " ")) if found else None
 
 
-async def diagnose(
-    identity: Identity, name: str, address: Address, *, within_s: float = 4.0
-) -> TransportError | None:
-    """Why a device cannot be reached, found out step by step; None if it can be.
+def client_reason(error: ssl.SSLError, fault: str | None, there: str) -> tuple[Reason, str]:
+    """Why a client's handshake has failed.
 
     Args:
-        identity: of the one who asks.
-        name: that the device's certificate must bear.
-        address: where it listens.
-        within_s: seconds after which it counts as unreachable.
+        error: what OpenSSL has said.
+        fault: of the client's own certificate, by its own clock; None if there is none.
+        there: name and address of the server.
     """
-    fault = identity.bearer.fault()
-    try:
-        async with asyncio.timeout(within_s):
-            return await _steps(identity, name, address, fault)
-    except TimeoutError:
-        return TransportError(
-            Reason.UNREACHABLE, f"{name} at {address} does not answer within {within_s:g} s"
-        )
-
-
-async def _steps(
-    identity: Identity, name: str, address: Address, fault: str | None
-) -> TransportError | None:
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return TransportError(
-            Reason.NAME_NOT_FOUND, f"no machine is called {address.host!r}; correct hosts.csv"
-        )
-    trouble = None
-    for family, kind, protocol, _, place in found:
-        with socket.socket(family, kind, protocol) as plain:
-            plain.setblocking(False)
-            try:
-                await loop.sock_connect(plain, place)
-                await _first_word(plain, client_context(identity), name)
-                return None
-            except ssl.SSLError as error:
-                return _told(error, name, address, fault)
-            except OSError as error:
-                why = error.strerror or str(error)
-                if error.errno and "call failed" in why:  # asyncio's words for any reason
-                    why = os.strerror(error.errno)
-                trouble = TransportError(Reason.UNREACHABLE, f"{name} at {address}: {why}")
-    return trouble
-
-
-async def _first_word(plain: socket.socket, context: ssl.SSLContext, name: str) -> None:
-    """Shake hands, and wait for what the server says first.
-
-    In TLS 1.3 a server looks at the client's certificate after the client has finished. Whatever
-    this end finds wrong, the other is told: asyncio would close the connection without a word.
-    """
-    loop = asyncio.get_running_loop()
-    into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = context.wrap_bio(into, out, server_hostname=name)
-    step: Callable[[], object] = tls.do_handshake
-    while True:
-        try:
-            step()
-            if step == tls.do_handshake:
-                step = partial(tls.read, 1)
-                continue
-            return
-        except ssl.SSLWantReadError:
-            await loop.sock_sendall(plain, out.read())
-            came = await loop.sock_recv(plain, 64 * 1024)
-            if not came:
-                raise ConnectionResetError(104, "closed the connection without a word") from None
-            into.write(came)
-        finally:
-            if out.pending:
-                await loop.sock_sendall(plain, out.read())
-
-
-def _told(error: ssl.SSLError, name: str, address: Address, fault: str | None) -> TransportError:
     if isinstance(error, ssl.SSLCertVerificationError):
         reason, detail = verify_reason(error)
-        return TransportError(reason, f"{name} at {address} shows a certificate: {detail}")
+        return reason, f"{there} shows a certificate: {detail}"
     found = alert_reason(error)
     if found is None:
         detail = (error.reason or str(error)).lower().replace("_", " ")
-        return TransportError(Reason.NOT_TLS, f"{name} at {address} does not speak TLS: {detail}")
+        return Reason.NOT_TLS, f"{there} does not speak TLS: {detail}"
     reason, detail = found
-    own = fault or f"{name} at {address} refuses this device's certificate ({detail})"
+    own = fault or f"{there} refuses this device's certificate ({detail})"
     if reason is Reason.NOT_YET_VALID and not fault:
         own += "; are both clocks right?"
-    return TransportError(reason, own)
+    return reason, own

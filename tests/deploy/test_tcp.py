@@ -1,33 +1,24 @@
-"""Neighbours over gRPC: what is sent arrives, or the sender hears in time why not."""
+"""Neighbours over TLS: what is sent arrives, or the sender hears in time why not."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import os
 import socket
-import subprocess
-import sys
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
-import grpc.aio
 import numpy as np
 import pytest
 
 from joulemesh.deploy.fleet.identity import Identity, make_identity
 from joulemesh.deploy.messages import Beat, Fetch, Flood, Leave, Part
 from joulemesh.deploy.transport import Address, Reason, Roster, TransportError
-from joulemesh.deploy.transport.channel import open_channel
-from joulemesh.deploy.transport.gate import _private_folder
-from joulemesh.deploy.transport.grpc import GrpcTransport
-from joulemesh.deploy.transport.lane import REASON
-from joulemesh.deploy.transport.link import EXCHANGE, Link
+from joulemesh.deploy.transport.connection import Connection, Endpoint, Kind
+from joulemesh.deploy.transport.link import Link
+from joulemesh.deploy.transport.tcp import TcpTransport
 from joulemesh.deploy.wire import greeting
-from joulemesh.files.lock import FolderLock
 from tests.deploy.neighbours import (
     HOME,
     NAMES,
@@ -48,8 +39,8 @@ def part(step: int, numbers: int = 250) -> Part:
     return Part(0, 1, step, np.full(numbers, step, np.float32))
 
 
-def at(other: Device) -> Address:
-    return Address(HOME, other.port)
+def to(other: Device, by: str) -> Endpoint:
+    return Endpoint(identity(by), "birch", Address(HOME, other.port))
 
 
 def test_messages_arrive_with_their_sender() -> None:
@@ -123,7 +114,7 @@ def test_a_neighbour_that_was_started_again_is_reached_within_seconds() -> None:
 def test_a_neighbour_that_cannot_be_reached_is_said_so(address: Address, reason: Reason) -> None:
     async def talk() -> None:
         roster = Roster(0, NAMES, {1: address})
-        alone = GrpcTransport(identity("ash"), roster, TERMS, Address(HOME, 0))
+        alone = TcpTransport(identity("ash"), roster, TERMS, Address(HOME, 0))
         await alone.start(lambda *_: None)
         try:
             with pytest.raises(TransportError) as caught:
@@ -152,7 +143,7 @@ def test_one_name_cannot_hold_more_than_a_few_connections() -> None:
 
     async def talk() -> None:
         async with pair() as (one, other):
-            links = [Link(identity("ash"), "birch", at(other), TERMS) for _ in range(12)]
+            links = [Link(to(other, "ash"), TERMS) for _ in range(12)]
             for link in links:
                 await link.send(BEAT, 5)
             gate = other.transport._gate
@@ -171,8 +162,7 @@ def test_a_neighbour_that_freezes_is_late_and_no_more() -> None:
     async def talk() -> None:
         async with pair() as (one, other):
             await one.transport.send(1, BEAT, 5)
-            frozen = asyncio.Event()
-            other.transport._streams[0, "control"]._tell_now = lambda: frozen.wait()  # type: ignore
+            other.transport._incoming[0]._tell = lambda: None  # type: ignore[method-assign]
             began = time.monotonic()
             with pytest.raises(TransportError, match=r"too late: birch at .* within 0.3 s"):
                 await one.transport.send(1, BEAT, 0.3)
@@ -181,71 +171,35 @@ def test_a_neighbour_that_freezes_is_late_and_no_more() -> None:
     asyncio.run(talk())
 
 
-def test_what_a_killed_process_has_left_is_removed_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("joulemesh.deploy.transport.gate._LONGEST_PATH", 4096)
-    left, fresh, held = (tmp_path / f"joulemesh-in-{n}" for n in ("left", "fresh", "held"))
-    for one in (left, fresh, held):
-        one.mkdir()
-        (one / "in").touch()
-    with FolderLock(held):
-        for one in (left, held):
-            os.utime(one, (0, 0))
-        made, lock = _private_folder()
-    assert {*tmp_path.iterdir()} == {fresh, held, made}
-    assert made.stat().st_mode & 0o777 == 0o700
-    lock.__exit__(None, None, None)
+def test_a_newer_connection_takes_the_place_of_an_older_one_at_once() -> None:
+    """So that what a neighbour has under way is bounded, however often it connects."""
 
+    async def until_it_ends(one: Connection) -> None:
+        while True:
+            assert (await one.receive())[0] == Kind.TAKEN
 
-def test_a_newer_stream_takes_the_place_of_an_older_one_at_once() -> None:
-    """So that what a neighbour has under way is bounded, however many streams it opens."""
+    async def begin(other: Device) -> Connection:
+        claim = b'{"kind":"part","bytes":1000000,"body":{"view":0,"iteration":1,"step":1}}'
+        connection = await to(other, "cedar").connect()
+        connection.write(Kind.GREETING, greeting(TERMS))
+        await connection.receive()
+        connection.write(Kind.PARTS, b"\x01" + len(claim).to_bytes(4, "big") + claim)
+        return connection
 
     async def talk() -> None:
         async with pair() as (one, other):
             await one.transport.send(1, BEAT, 5)
-            claim = b'{"kind":"part","bytes":1000000,"body":{"view":0,"iteration":1,"step":1}}'
-            begun = b"\x01" + len(claim).to_bytes(4, "big") + claim
-            channel = open_channel(identity("cedar"), "birch", at(other))
-            streams = [channel.stream_stream(EXCHANGE)() for _ in range(4)]
-            for stream in streams:
-                await stream.write(greeting(TERMS, "parts"))
-                await stream.read()
-                await stream.write(begun)
-            for stream in streams[:-1]:
-                assert dict(await stream.trailing_metadata())[REASON] == Reason.CLOSED
-            assert len(other.transport._streams) == 2
-            await channel.close()
+            connections = [await begin(other) for _ in range(4)]
+            for older in connections[:-1]:
+                with pytest.raises(TransportError) as ended:
+                    await until_it_ends(older)
+                assert ended.value.reason is Reason.CLOSED
+            assert len(other.transport._incoming) == 2
+            connections[-1].abort()
             await one.transport.send(1, BEAT, 5)
             assert not other.refusals
 
     asyncio.run(talk())
-
-
-def test_what_is_small_cannot_become_large_by_compression(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    async def talk() -> None:
-        async with pair() as (_, other):
-            channel = grpc.aio.secure_channel(
-                str(at(other)),
-                grpc.ssl_channel_credentials(
-                    authority().certificate, identity("cedar").key, identity("cedar").certificate
-                ),
-                options=[("grpc.ssl_target_name_override", "birch")],
-                compression=grpc.Compression.Gzip,
-            )
-            said = [greeting(TERMS, "parts") + b" " * 3_000_000]
-            stream = channel.stream_stream(EXCHANGE)(iter(said), timeout=5)
-            # Refused with UNIMPLEMENTED, unless this end notices first that nobody listens.
-            with pytest.raises(grpc.aio.AioRpcError, match=r"UNIMPLEMENTED|SendMessage"):
-                await stream.read()
-            assert not other.refusals  # no part of it has come as far as that
-            await channel.close()
-
-    asyncio.run(talk())
-    assert capfd.readouterr() == ("", "")
 
 
 def test_a_device_whose_own_certificate_is_not_valid_does_not_start() -> None:
@@ -333,26 +287,14 @@ def test_a_long_vector_whose_time_is_up_is_given_up_amid() -> None:
     asyncio.run(talk())
 
 
-@pytest.mark.slow
-def test_grpc_that_was_imported_first_is_refused_since_it_would_accept_older_tls() -> None:
-    code = "import os, grpc\nos.environ.pop('GRPC_SSL_CIPHER_SUITES', None)\n"
-    code += "try:\n    import joulemesh.deploy.transport.grpc\n"
-    code += "except ValueError as error:\n    print(error)"
-    plain = {n: text for n, text in os.environ.items() if not n.startswith("GRPC_")}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=plain, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("gRPC was imported before joulemesh.deploy")
-
-
 def test_a_neighbour_whose_address_is_not_known_tells_it_when_it_connects() -> None:
     met: list[tuple[int, Address]] = []
     ports = free_port(), free_port()
 
-    def one(number: int, knows: Address) -> GrpcTransport:
+    def one(number: int, knows: Address) -> TcpTransport:
         roster = Roster(number, NAMES, {1 - number: knows}, Address(HOME, ports[number]))
         listen = Address(HOME, ports[number])
-        return GrpcTransport(
+        return TcpTransport(
             identity(NAMES[number]), roster, TERMS, listen, met=lambda *said: met.append(said)
         )
 

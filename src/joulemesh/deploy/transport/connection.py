@@ -1,0 +1,392 @@
+"""One TLS connection that carries frames: four bytes of length, one of kind, and at most 1 MiB.
+
+TLS runs here, over `ssl.MemoryBIO`, and not in asyncio's own protocol, which closes a connection
+whose handshake fails before the alert that says why has gone out. After the handshake a refusal is
+a frame of its own, with the reason in words.
+"""
+
+from __future__ import annotations
+
+__all__ = ["FRAME_BYTES", "Connection", "Endpoint", "Kind"]
+
+import asyncio
+import errno
+import json
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
+from typing import Any
+
+from joulemesh.deploy.fleet.identity import Identity
+from joulemesh.deploy.transport import Address, Reason, TransportError
+from joulemesh.deploy.transport.tls import client_context, client_reason
+from joulemesh.files.bounded import parse_json
+from joulemesh.printable import printable
+
+FRAME_BYTES = 1024 * 1024
+_FIRST_BYTES = 64 * 1024  # of a frame, until its sender is known to be a neighbour or operator
+_HANDSHAKE_BYTES = 64 * 1024  # of a stranger, before its certificate is checked
+_HEAD = struct.Struct(">IB")
+_READ = 16 * 1024  # one record of TLS
+_LAST_WORDS_S = 1.0  # for the other side to read why it was refused
+_CONNECT_S = 4.0
+_DETAIL = 300
+_UNSENT_BYTES = 128 * 1024  # in the system's queue: what is urgent waits behind no more
+_IDLE_S, _DEAD_S = 10, 20  # without a word; without an acknowledgement of TCP
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    WELCOME = 1
+    """From the server, first: the certificate is accepted."""
+    GREETING = 2
+    """From a neighbour: messages will follow."""
+    TAKEN = 3
+    """How many frames with messages have been taken."""
+    CONTROL = 4
+    """Messages that are short and urgent."""
+    PARTS = 5
+    """Messages with vectors, or pieces of them."""
+    CALL = 6
+    """From an operator or a neighbour: the name of a call, whose question follows."""
+    DATA = 7
+    """A piece of a question or an answer."""
+    END = 8
+    """Of a question or an answer."""
+    REFUSED = 9
+    """From the server, last: the reason, and a line about it."""
+
+
+class Connection(asyncio.Protocol):
+    """One end of a connection.
+
+    Args:
+        context: of TLS.
+        name: that the server's certificate must bear; None at the server's end.
+    """
+
+    def __init__(self, context: ssl.SSLContext, name: str | None = None) -> None:
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._in, self._out, server_side=name is None, server_hostname=name
+        )
+        self._loop = asyncio.get_running_loop()
+        self._transport: Any = None
+        self._inside = bytearray()
+        self._fault: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._came, self._is_server = 0, name is None
+        self._is_open = self._paused = False
+        self.most = _FIRST_BYTES
+        """Bytes of a frame that are taken."""
+        self.when_lost: Callable[[], object] = lambda: None
+        self.shaken: asyncio.Future[None] = self._loop.create_future()
+        """Done when the handshake is; or why it never will be (`OSError`)."""
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """What the other end has shown, as `ssl.SSLSocket.getpeercert` gives it."""
+        return dict(self._tls.getpeercert() or {})
+
+    @property
+    def is_attached(self) -> bool:
+        """Has it taken over its socket?"""
+        return self._transport is not None
+
+    @property
+    def socket(self) -> Any:
+        """The socket, for looking at."""
+        return self._transport.get_extra_info("socket")
+
+    async def receive(self) -> tuple[int, bytes]:
+        """The next frame: its kind and contents.
+
+        Raises:
+            TransportError: it is too large, or a refusal by the server.
+            OSError: the connection has ended.
+        """
+        while (frame := self._frame()) is None:
+            if self._fault is not None:
+                raise self._fault
+            self._reader = self._loop.create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        if frame[0] == Kind.REFUSED and not self._is_server:
+            raise _refusal(frame[1])
+        return frame
+
+    def _frame(self) -> tuple[int, bytes] | None:
+        inside = self._inside
+        if len(inside) >= _HEAD.size:
+            size, kind = _HEAD.unpack_from(inside)
+            if size > self.most:
+                raise TransportError(
+                    Reason.TOO_LARGE, f"a frame of {size:,} bytes; at most {self.most:,}"
+                )
+            end = _HEAD.size + size
+            if len(inside) >= end:
+                content = bytes(inside[_HEAD.size : end])
+                del inside[:end]
+                return kind, content
+        if self._paused and self._fault is None:
+            self._paused = False
+            self._transport.resume_reading()
+        return None
+
+    def write(self, kind: Kind, content: bytes = b"") -> None:
+        """Send a frame; nothing happens if the connection has ended."""
+        if self._fault is not None:
+            return
+        try:
+            self._tls.write(_HEAD.pack(len(content), kind) + content)
+        except ssl.SSLError as error:
+            self._fail(error)
+        self._flush()
+
+    async def drain(self) -> None:
+        """Wait until the system has taken everything.
+
+        Raises:
+            OSError: the connection has ended.
+        """
+        await self._writable.wait()
+        if self._fault is not None:
+            raise self._fault
+
+    def refuse(self, error: TransportError) -> None:
+        """Tell the other end why it is refused, if it can be told, and end the connection."""
+        if self._is_open:
+            said = {"reason": str(error.reason), "detail": printable(error.detail)[:_DETAIL]}
+            self.write(Kind.REFUSED, json.dumps(said).encode())
+        self.end()
+
+    def end(self) -> None:
+        """End the connection, once the other side has had time to read the last that was said."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._fail(_closed())
+        self._inside.clear()
+        # Unread bytes would make the system throw away what was sent.
+        self._transport.resume_reading()
+        with suppress(OSError, RuntimeError):
+            self._transport.write_eof()
+        self._loop.call_later(_LAST_WORDS_S, self._transport.abort)
+
+    def close(self) -> None:
+        """End the connection when everything is on its way."""
+        if self._transport is not None:
+            self._transport.close()
+        self._fail(_closed())
+
+    def abort(self, error: OSError | None = None) -> None:
+        """End the connection at once."""
+        self._fail(error or _closed())
+        if self._transport is not None:
+            self._transport.abort()
+
+    def give_way(self, error: OSError) -> None:
+        """Give up the handshake, unless it is over."""
+        if not self.shaken.done():
+            self._fail(error)
+
+    # What asyncio calls ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin, from the client's end."""
+        self._transport = transport
+        transport.set_write_buffer_limits(high=0)
+        if not self._is_server:
+            self._shake()
+
+    def data_received(self, data: bytes) -> None:
+        """Take part in the handshake; after it, collect what is inside."""
+        if self._fault is not None:
+            return
+        self._in.write(data)
+        if not self._is_open:
+            self._came += len(data)
+            self._shake()
+        if self._is_open:
+            self._decrypt()
+
+    def pause_writing(self) -> None:
+        """Let writers wait."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Let writers go on."""
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever reads, writes or waits."""
+        self._fail(exc or _closed())
+        self.when_lost()
+
+    def _shake(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            if self._came > _HANDSHAKE_BYTES:
+                self._fail(ConnectionError(f"a handshake of more than {_HANDSHAKE_BYTES:,} bytes"))
+        except ssl.SSLError as error:
+            self._fail(error)
+        else:
+            self._is_open = True
+            if not self.shaken.done():
+                self.shaken.set_result(None)
+        self._flush()
+
+    def _decrypt(self) -> None:
+        try:
+            while piece := self._tls.read(_READ):
+                self._inside += piece
+            self._fail(_closed())
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            self._fail(error)
+        self._flush()
+        if len(self._inside) >= _HEAD.size + self.most and not self._paused:
+            self._paused = True  # a whole frame is here, or one that is too large
+            self._transport.pause_reading()
+        self._wake()
+
+    def _flush(self) -> None:
+        if self._out.pending and not self._transport.is_closing():
+            self._transport.write(self._out.read())
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        self._fault = self._fault or error
+        if not self.shaken.done():
+            self.shaken.set_exception(self._fault)
+            self.shaken.exception()  # perhaps nobody waits for it any more
+        self._writable.set()
+        self._wake()
+
+
+def _closed() -> OSError:
+    return ConnectionResetError(errno.ECONNRESET, "closed the connection without a word")
+
+
+def _refusal(content: bytes) -> TransportError:
+    try:
+        said = parse_json(content)
+        reason, detail = Reason(said["reason"]), printable(str(said["detail"]))[:_DETAIL]
+    except (ValueError, TypeError, LookupError):
+        return TransportError(Reason.MALFORMED, "it refuses without a reason")
+    return TransportError(reason, detail)
+
+
+class Endpoint:
+    """A device that listens, as seen by whoever connects to it.
+
+    Args:
+        identity: of the one who connects.
+        name: that the device's certificate must bear.
+        address: where it listens.
+    """
+
+    def __init__(self, identity: Identity, name: str, address: Address) -> None:
+        self.identity, self.name, self.address = identity, name, address
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.address}"
+
+    async def connect(self, within_s: float = _CONNECT_S) -> Connection:
+        """A connection on which both ends have accepted each other's certificate.
+
+        Raises:
+            TransportError: there is none, and why, found out step by step.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                return await self._steps()
+        except TimeoutError:
+            raise TransportError(
+                Reason.UNREACHABLE, f"{self} does not answer within {within_s:g} s"
+            ) from None
+
+    async def _steps(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(*self.address, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            raise TransportError(
+                Reason.NAME_NOT_FOUND,
+                f"no machine is called {self.address.host!r}; correct hosts.csv",
+            ) from None
+        trouble: Exception = ConnectionError("no address")
+        for family, kind, protocol, _, place in found:
+            try:
+                return await self._shake_hands(family, kind, protocol, place)
+            except ssl.SSLError as error:
+                raise self.why(error) from None
+            except OSError as error:
+                trouble = error
+        raise self.why(trouble)
+
+    async def _shake_hands(self, family: int, kind: int, protocol: int, place: Any) -> Connection:
+        loop = asyncio.get_running_loop()
+        connection = Connection(client_context(self.identity), self.name)
+        plain = socket.socket(family, kind, protocol)
+        try:
+            plain.setblocking(False)
+            prepare(plain)
+            await loop.sock_connect(plain, place)
+            await loop.create_connection(lambda: connection, sock=plain)
+            await connection.shaken
+            # In TLS 1.3 a server looks at the client's certificate after the client has finished.
+            first, _ = await connection.receive()
+            if first != Kind.WELCOME:
+                raise TransportError(Reason.OTHER_VERSION, f"{self} speaks another format")
+        except TransportError as error:
+            connection.abort()
+            raise self.why(error) from None
+        except BaseException:
+            connection.abort()
+            plain.close()
+            raise
+        return connection
+
+    def why(self, error: Exception) -> TransportError:
+        """What an error of a connection to this device means, in words."""
+        if isinstance(error, TransportError):
+            return TransportError(error.reason, f"{self}: {error.detail}")
+        if isinstance(error, ssl.SSLError):
+            reason, detail = client_reason(error, self.identity.bearer.fault(), str(self))
+            return TransportError(reason, detail)
+        if isinstance(error, OSError):
+            why = error.strerror or str(error)
+            if error.errno and "call failed" in why:  # asyncio's words for any reason
+                why = os.strerror(error.errno)
+            return TransportError(Reason.UNREACHABLE, f"{self}: {why}")
+        raise error
+
+
+def prepare(plain: socket.socket) -> None:
+    """Set the options of a connection: small frames at once, short queues, dead ends noticed."""
+    options = [
+        (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_NOTSENT_LOWAT", _UNSENT_BYTES),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", _IDLE_S),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", _IDLE_S),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 2),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 1000 * _DEAD_S),
+    ]
+    for level, name, value in options:
+        with suppress(OSError, AttributeError):  # not every system has all of them
+            plain.setsockopt(level, getattr(socket, name), value)
