@@ -20,7 +20,7 @@ import joulemesh
 from benchmarks.common import machine, progress, publish, table
 from joulemesh.errors import JoulemeshError
 from joulemesh.files.lock import LOCK
-from joulemesh.files.verify import verified
+from joulemesh.files.manifest import verified
 from joulemesh.runs.report import report_of_folder
 
 TITLE = "Damaged folders"

@@ -55,12 +55,14 @@ def long_run() -> dict[str, Any]:
         if now.completed % (10 * WINDOW) == 0:
             progress(f"{now.completed} of {now.iterations} iterations")
 
+    from joulemesh.files.manifest import verified
+
     scenario = joulemesh.Scenario.preset("adaptive").override(SCENARIO)
     with tempfile.TemporaryDirectory() as place:
         out = Path(place, "run")
         joulemesh.run(scenario, out=out, on_progress=step, on_metrics=told)
         sizes = {name: (out / name).stat().st_size for name in ("metrics.csv", "manifest.jsonl")}
-        commits = (out / "manifest.jsonl").read_bytes().count(b"\n")
+        commits = verified(out).commits
     steady = clock[1:]  # the first chunk is compiled
     return {
         "first": _rate([at for at in steady if at[0] <= steady[0][0] + WINDOW]),
@@ -107,7 +109,7 @@ def verifying() -> dict[str, Any]:
         size = folder_of_checkpoints(place / "run")
         command = [sys.executable, "-m", "joulemesh", "verify", str(place / "run")]
         within = (
-            "import sys, time; from pathlib import Path; from joulemesh.files.verify import "
+            "import sys, time; from pathlib import Path; from joulemesh.files.manifest import "
             "verified; start = time.perf_counter(); assert verified(Path(sys.argv[1])).intact; "
             "print(time.perf_counter() - start); assert 'jax' not in sys.modules"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -139,3 +140,15 @@ def test_memory_is_what_the_control_group_allows(
     monkeypatch.setattr(machine, "_CGROUPS", tmp_path / "sys")
     monkeypatch.setattr(machine, "_OWN_CGROUP", tmp_path / "cgroup")
     assert machine.memory_bytes() == 123456789
+
+
+def test_memory_is_what_the_resource_limits_allow() -> None:
+    code = "from joulemesh.machine import memory_bytes; print(memory_bytes())"
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, preexec_fn=limit
+    )
+    assert int(done.stdout) <= 2**30

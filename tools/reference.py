@@ -1,4 +1,4 @@
-"""Pages that are made, not written: the command line, the scenario's fields, limits on files.
+"""Pages that are made, not written: the command line, the scenario's fields
 
 The documentation's build puts them into the site (`on_config` and `on_files` are hooks of MkDocs),
 so that they cannot differ from the program.
@@ -6,7 +6,7 @@ so that they cannot differ from the program.
 
 from __future__ import annotations
 
-__all__ = ["PAGES", "cli_page", "commands", "limits_page", "on_config", "on_files", "scenario_page"]
+__all__ = ["PAGES", "cli_page", "commands", "on_config", "on_files", "scenario_page"]
 
 import re
 from collections.abc import Callable, Iterator
@@ -17,7 +17,6 @@ from typing import Any
 import typer
 
 from joulemesh.cli.main import app
-from joulemesh.files.limits import LIMITS
 from joulemesh.scenario import PRESETS, SECTIONS, Scenario
 from joulemesh.views.markdown import Markdown, code, escape, table
 
@@ -49,27 +48,6 @@ the seed; a longer list, one value for each device; `{ values = [a, b] }` for tw
 values; or the name of a column of `devices.table`. A column that bears a field's own name fills
 that field.
 """
-
-
-_LIMITS_HEAD = """\
-# Limits on files
-
-A file that others wrote may be a hundred times larger than it looks, or claim to be. Joulemesh asks
-how large it is, or claims to be, before it reserves memory for it, and refuses in one line what is
-too large, does not hold what it claims, or is no file at all (a device, a pipe). Nothing is
-unpickled. The memory is what the process may use: the machine's, or less by its control group
-(containers, Slurm) or its resource limits (`ulimit -v`).
-"""
-
-
-def limits_page() -> str:
-    """How much of every kind of file is read, as Markdown.
-
-    >>> "| scenario files (TOML, JSON) | 16 MiB |" in limits_page()
-    True
-    """
-    rows = [(Markdown(one.reads), str(one), Markdown(one.why)) for one in LIMITS]
-    return f"{_LIMITS_HEAD}\n{table(('what is read', 'at most', 'why'), rows)}\n"
 
 
 def _help(text: str | None) -> Markdown:
@@ -221,7 +199,6 @@ def _toml(value: Any) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "reference/cli.md": cli_page,
     "reference/scenario.md": scenario_page,
-    "reference/limits.md": limits_page,
 }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from joulemesh.cli.main import main
-from joulemesh.files.verify import verified
+from joulemesh.files.manifest import verified
 
 SMALL = """
 [devices]

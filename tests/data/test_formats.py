@@ -226,7 +226,7 @@ def test_parquet_of_many_types(tmp_path: Path) -> None:
     ("columns", "words"),
     [
         ({"a": [1.0, 2.0], "when": ["x", "y"], "label": [0, 1]},
-         r"column 'when' holds no numbers \(string\)"),
+         r"column 'when' holds no numbers \(string\[pyarrow\]\)"),
         ({"a": [1.0, None], "label": [0, 1]}, r"'a' \(1 of 2, first in row 2\)"),
         ({"a": [[1.0], [2.0]], "label": [0, 1]}, "column 'a' holds no numbers"),
         ({"a": [1.0, 2.0], "label": [0, None]}, "row 2: no value in the column 'label'"),

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh import machine
 from joulemesh.data import Dataset, Reading, load, spec
-from joulemesh.data import readers as delimited_module
 from joulemesh.errors import JoulemeshError, ScenarioError
 
 ROWS = "a,b,label\n1,-0.5,cat\n2,0.25,dog\n3,1e-3,cat\n4,.5,dog\n5,7.,cat\n"
@@ -88,34 +86,6 @@ def test_quoted_cells_may_hold_separators_and_lines(tmp_path: Path) -> None:
     assert whole(found) == {(1.5,): 0, (2.5,): 1, (3.5,): 1}
 
 
-def test_blocks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(500, 3))
-    lines = [f'{a!r},{b!r},"c\n{k % 3}",{c!r}' for k, (a, b, c) in enumerate(x.tolist())]
-    text = "a,b,label,c\n" + "\n".join(lines) + "\n"
-    at_once = read(tmp_path, text)
-    monkeypatch.setattr(delimited_module, "_BLOCK_CHARACTERS", 97)
-    in_pieces = read(tmp_path, text)
-    assert at_once.class_names == in_pieces.class_names == ("c 0", "c 1", "c 2")
-    for part in ("x_train", "y_train", "x_test", "y_test"):
-        np.testing.assert_array_equal(getattr(at_once, part), getattr(in_pieces, part))
-    np.testing.assert_array_equal(
-        np.sort(np.concatenate([at_once.x_train, at_once.x_test])[:, 0]),
-        np.sort(x[:, 0].astype(np.float32)),
-    )
-
-
-@pytest.mark.parametrize("way", ["commas", "decimal commas", "quotes", "tabs", "spaces", "gzip"])
-def test_tables_without_faults_take_the_fast_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    def slow(*_: object) -> None:
-        raise AssertionError("row by row")
-
-    monkeypatch.setattr(delimited_module.Delimited, "_slow", slow)
-    assert whole(read(tmp_path, *WRITTEN[way])) == EXPECTED
-
-
 @pytest.mark.slow
 def test_a_million_rows_take_seconds_and_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "large.csv"
@@ -138,17 +108,20 @@ def test_a_million_rows_take_seconds_and_little_memory(tmp_path: Path) -> None:
         [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
     )
     seconds, megabytes = map(float, done.stdout.split())
-    assert seconds < 30  # of one core; 5 on the machine where it was written
-    assert megabytes < 400  # the samples themselves are 80
+    assert seconds < 30  # of one core; 3 on the machine where it was written
+    assert megabytes < 800  # the samples themselves are 80
 
 
-def test_the_damaged_line_is_named_in_whichever_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delimited_module, "_BLOCK_CHARACTERS", 64)
-    lines = [f'{k},"a{k % 2}\nb"' for k in range(200)]  # each row takes two lines
+def test_the_damaged_line_is_named_where_rows_take_several_lines(tmp_path: Path) -> None:
+    lines = [f'{k},"a{k % 2}\nb"' for k in range(200)]
     lines[150] = "oops,a1"
     refused(tmp_path, "x,label\n" + "\n".join(lines), "line 302, column 'x': 'oops' is not a numb")
+
+
+def test_decimals_are_commas_though_whole_numbers_come_first(tmp_path: Path) -> None:
+    text = "a;label\n" + "".join(f"{k};x\n" for k in range(300)) + "0,5;y\n0,25;y\n"
+    found = whole(read(tmp_path, text))
+    assert found[(0.5,)] == found[(0.25,)] == 1
 
 
 def test_parquet_is_refused_with_the_line_that_installs_it(
@@ -197,8 +170,6 @@ def test_the_label_by_its_name_and_the_first_of_the_usual_ones(tmp_path: Path) -
         ("a,a,label\n1,2,0\n", {}, "names the column 'a' twice"),
         (",a,label\n0,2,0\n", {}, "column 1 has no name: .*index=False"),
         ("1,2,3\n4,5,6\n", {}, r"the first line holds numbers \('1,2,3'\): write the columns' n"),
-        ("a," + "b" * 200_000 + ",label\n1,2,0\n", {},
-         r"line 1: field larger than field limit .*: correct the columns' names"),
     ],
 )  # fmt: skip
 def test_columns_that_do_not_fit(
@@ -239,25 +210,22 @@ def test_a_text_column_can_be_left_out(tmp_path: Path) -> None:
         ("a,label\n1,0.5\n2,1.5\n", "column 'label': labels are numbers with fractions"),
         ("a,label\n1,x\n2,x\n", "column 'label': all 2 labels are equal"),
         ("a,label\n1,x\n2," + "y" * 300 + "\n", "a label of 300 characters"),
-        ('a,label\n1,x\n2,"' + "y" * 200_000 + '"\n3,"x\n', "line 3: field larger than field lim"),
         ('a,label\n1,x\n2,"y\n', "line 3: unexpected end of data"),
         (b"a,label\n1,x\n2,M\xfcller\n", "line 3: the column 'label' is not UTF-8 text"),
         (b"a,label\n1,x\n\xfc,y\n", r"line 3, column 'a': '\\udcfc' is not a number"),
         (b"\xff\xfea\0,\0l\0\n\0", "is not UTF-8 text: save it as CSV in UTF-8"),
         (bytes(range(256)) * 20, "is not UTF-8 text"),
-        (b"\x1f\x8b" + b"garbage" * 10, "is corrupt"),
     ],
     ids=lambda value: ascii(value)[:30],
 )  # fmt: skip
-def test_hostile_files(tmp_path: Path, text: str | bytes, words: str) -> None:
+def test_damaged_files(tmp_path: Path, text: str | bytes, words: str) -> None:
     refused(tmp_path, text, words)
 
 
-def test_files_that_are_cut_missing_or_endless(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_are_cut_damaged_or_missing(tmp_path: Path) -> None:
     packed = gzip.compress(("a,label\n" + "1,x\n2,y\n" * 5000).encode())
     refused(tmp_path, packed[:-9], "is cut short", "mine.csv.gz")
+    refused(tmp_path, b"\x1f\x8b" + b"garbage" * 10, "is corrupt", "mine.csv.gz")
     with pytest.raises(ScenarioError, match=r"absent.csv does not exist: correct its path"):
         load(str(tmp_path / "absent.csv"))
     (tmp_path / "folder.csv").mkdir()
@@ -265,15 +233,6 @@ def test_files_that_are_cut_missing_or_endless(
         load(str(tmp_path / "folder.csv"))
     with pytest.raises(ScenarioError, match="cannot be read"):
         load("\0.csv")
-    monkeypatch.setattr(delimited_module, "_LONGEST_LINE", 1000)
-    monkeypatch.setattr(delimited_module, "_BLOCK_CHARACTERS", 100)
-    refused(tmp_path, "a,label\n1,x\n" + "9" * 2000, "line 3 is longer than 1,000 characters")
-    refused(tmp_path, "9" * 2000, "line 1 is longer than 1,000 characters")
-
-
-def test_more_than_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "memory_bytes", lambda: 30)
-    refused(tmp_path, ROWS, "more than 1.5e-08 GB, half of this machine's memory")
 
 
 def test_a_label_that_numbers_the_rows_is_no_class(tmp_path: Path) -> None:

@@ -98,15 +98,6 @@ def test_what_is_damaged_in_the_cache_is_unpacked_again(
     np.testing.assert_array_equal(read(tmp_path).x_train[:], made["x_train"])
 
 
-def test_labels_that_cannot_be_held_are_refused_before_they_are_read(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    written(tmp_path)
-    monkeypatch.setattr("joulemesh.machine.memory_bytes", lambda: 100)
-    with pytest.raises(ScenarioError, match=r"claims 40 rows, .* write smaller groups of rows"):
-        read(tmp_path)
-
-
 def test_tables_stay_tables(tmp_path: Path) -> None:
     path = tmp_path / "train.parquet"
     parquet.write_table(arrow.table({"x": [1.0, 2.0, 3.0], "y": [0.5, 1.0, 2.0]}), path)

@@ -179,7 +179,7 @@ def test_a_block_that_unpacks_to_more_than_is_sensible_is_refused(
     from joulemesh.deploy.fleet import block
     from joulemesh.files.limits import Limit
 
-    monkeypatch.setattr(block, "FLEET", Limit("x", "y", 10_000))
+    monkeypatch.setattr(block, "FLEET", Limit(10_000))
     with pytest.raises(ScenarioError, match="the block is damaged"):
         from_block("REQUEST", bomb, "x")
 

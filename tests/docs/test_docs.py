@@ -14,7 +14,7 @@ from tools.reading import BLOCK, DOCS, PAGES, ROOT, Reader, agrees, at_home, blo
 from tools.shown import renewed, rewrite
 
 # Made by tools/reference.py when the site is built.
-MADE = {"reference/cli.md", "reference/limits.md", "reference/scenario.md"}
+MADE = {"reference/cli.md", "reference/scenario.md"}
 # They compile much, for what others show.
 SLOW = (
     "README",

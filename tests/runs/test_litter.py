@@ -13,7 +13,7 @@ import joulemesh
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.files.cache import keep, require_usable
-from joulemesh.files.verify import verified
+from joulemesh.files.manifest import verified
 from joulemesh.files.whole import DRAFT, sweep
 from joulemesh.runs.report import report_of_folder
 from tests.works import TINY

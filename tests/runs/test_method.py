@@ -16,7 +16,7 @@ import pytest
 import joulemesh
 from joulemesh import Result, Scenario, ScenarioError
 from joulemesh.cli.main import main
-from joulemesh.files.verify import verified
+from joulemesh.files.manifest import verified
 from joulemesh.methods.setting import MethodAccount
 from joulemesh.runs.report import report_of_folder
 from joulemesh.training.jax.engine import Engine

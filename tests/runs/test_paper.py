@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import joulemesh
-from joulemesh.files.verify import verified
+from joulemesh.files.manifest import verified
 from joulemesh.runs.paper import write_run_paper
 from joulemesh.views.publication.printing import Printing
 from tests.comparisons import few_digits, small_scenario

@@ -12,7 +12,7 @@ import pytest
 
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import using
-from joulemesh.files.verify import verified
+from joulemesh.files.manifest import verified
 from tests.power import SURVIVING, FullDisk, RecordingDisk, Step, after_a_cut
 from tests.samples import sample
 from tests.works import WORKS

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import joulemesh
 from joulemesh.data import Dataset
 from joulemesh.errors import ScenarioError
-from joulemesh.files.verify import verified
+from joulemesh.files.manifest import verified
 from joulemesh.results.sweep import Sweep
 from joulemesh.scenario import Scenario
 from joulemesh.studies.sweep import Progress

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from joulemesh._version import __version__
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files import make_folder, write_text
-from joulemesh.files.bounded import read_bounded, read_json
-from joulemesh.files.limits import RECORD, STUDY_TABLE
+from joulemesh.files.bounded import read_json
 from joulemesh.machine import cpus
 from joulemesh.views.publication.figure import save_figure
 from joulemesh.views.publication.printing import ON_SCREEN, Printing
@@ -300,12 +299,12 @@ def _runner(
 
 
 def _text(path: Path) -> str:
-    return read_bounded(path, STUDY_TABLE.now).decode("utf-8")
+    return path.read_bytes().decode("utf-8")
 
 
 def _earlier(path: Path) -> dict[str, Any]:
     try:
-        found = read_json(path, RECORD.now)
+        found = read_json(path)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -56,13 +56,12 @@ def model(
     from joulemesh.export.fleet import is_fleet
     from joulemesh.export.model import export_model
     from joulemesh.files.bounded import read_json
-    from joulemesh.files.limits import RECORD
 
     load_files(load)
     made = export_model(run, out, format=format, seed=seed, device=device)
     say(f"wrote model.{format} with its card (README.md) and config.json in {made}")
     if is_fleet(run):
-        about = read_json(made / "config.json", RECORD.now)
+        about = read_json(made / "config.json")
         whose = ", ".join(about["devices_with_it"])
         say(f"after iteration {about['iteration']} of {about['iterations']}, of {whose}")
 

@@ -24,7 +24,7 @@ def verify(
 
     Exit code 0 if all are intact, 2 if one is damaged or missing; nothing is changed.
     """
-    from joulemesh.files.verify import verified
+    from joulemesh.files.manifest import verified
 
     found = verified(folder)
     if json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "classes_of",
     "from_arrays",
+    "open_npz",
     "read_npz",
     "read_npz_sizes",
     "reordered",
@@ -12,7 +13,6 @@ __all__ = [
     "write_npz",
 ]
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.data.dataset import (
@@ -43,9 +42,7 @@ from joulemesh.data.dataset import (
 )
 from joulemesh.data.reading import Reading
 from joulemesh.errors import ScenarioError
-from joulemesh.files.arrays import ArrayFile, open_arrays
-from joulemesh.files.bounded import open_bounded
-from joulemesh.files.limits import DATA
+from joulemesh.files.arrays import ArrayFile, open_arrays, shape_in
 
 _MANY_CLASSES = 1000  # labels may be sparse among these; beyond, each class needs a sample
 
@@ -268,33 +265,18 @@ _OPTIONAL = ("class_names", "x_mean", "x_std")
 
 
 def read_npz(path: str | Path, reading: Reading | None = None) -> Dataset:
-    """Load and check an ``.npz`` file; nothing in it is unpickled.
-
-    Args:
-        path: of the file. x is [n, ...] of any real type; y holds whole numbers from 0, or texts;
-            numbers to be predicted, or tokens, if ``reading`` says so. The number of classes is
-            the largest training label plus one, or the number of texts.
-            Optional arrays are class_names, in the order of the classes, and x_mean and x_std: a
-            model then sees ``(x - x_mean) / x_std``.
-        reading: whether to standardise, and which array says who holds a sample: ``device_train``
-            for the holder ``device``; an array ``device_names`` gives the holders' order, which is
-            that of their appearance otherwise.
-
-    Returns:
-        The Dataset. uint8 stays so and is normalised by its mean and standard deviation (per
-        channel where samples are [height, width, channels]); other types become float32 and are
-        used as they are, unless they are to be standardised.
-    """
+    """Load and check an ``.npz`` file; nothing in it is unpickled."""
     reading = reading or Reading()
     held_by, names = {}, None
-    with _opened(path) as file:
+    with open_npz(path) as file:
+        _check_named(path, file)
         arrays = [file[name] for name in _ARRAYS]
         if reading.holder is not None:
             name = f"{reading.holder}_train"
             if name not in file:
                 raise ScenarioError(
                     f"{path} has no array {name!r:.60} that says who holds a sample, only "
-                    f"{_listed(file)}: save it, or use another training.partition"
+                    f"{listed(file)}: save it, or use another training.partition"
                 )
             held_by[reading.holder] = file[name]
             order = f"{reading.holder}_names"
@@ -365,21 +347,13 @@ def _largest(dataset: Dataset) -> int:
 def read_npz_sizes(
     path: str | Path, reading: Reading | None = None
 ) -> tuple[int, int, tuple[int, ...], int, str, tuple[int, ...]]:
-    """Read an ``.npz`` file's sizes from its headers; only the training labels are loaded.
-
-    Args:
-        path: of the file.
-        reading: says what is to be predicted. Where tokens are, the file is read as a whole.
-
-    Returns:
-        Training samples, test samples, shape of a sample, classes, what is to be predicted, and
-        the shape of it.
-    """
+    """Read an ``.npz`` file's sizes from its headers; only the training labels are loaded."""
     wanted = (reading or Reading()).targets
-    with _opened(path) as file:
+    with open_npz(path) as file:
+        _check_named(path, file)
         y_train = file["y_train"]
         named = len(file["class_names"].ravel()) if "class_names" in file else 0
-        train, test = file.shape("x_train"), file.shape("x_test")
+        train, test = shape_in(file, "x_train"), shape_in(file, "x_test")
     kind = targets_of(y_train, wanted)
     if kind == "tokens":
         made = read_npz(path, reading)
@@ -393,45 +367,35 @@ def read_npz_sizes(
 
 
 @contextmanager
-def _explained(path: str | Path) -> Iterator[None]:
-    """Turn what can go wrong inside an .npz into one line."""
+def open_npz(path: str | Path) -> Iterator[ArrayFile]:
+    """An ``.npz`` file, of which nothing is unpickled; what is wrong with it in one line."""
     try:
-        yield
+        with open_arrays(Path(path)) as file:
+            yield file
     except ScenarioError:
         raise
-    except FileNotFoundError as error:
-        raise ScenarioError(f"dataset file {path} does not exist: correct its path") from error
+    except FileNotFoundError:
+        raise ScenarioError(f"dataset file {path} does not exist: correct its path") from None
     except OSError as error:
-        raise ScenarioError(f"{path} cannot be read ({error}): check the file") from error
+        raise ScenarioError(f"{path} cannot be read ({error}): check the file") from None
     except ValueError as error:
         reason = " ".join(str(error).split())[:160]
         raise ScenarioError(
             f"{path} is not a readable .npz file ({reason}): write it again with "
-            f"numpy.savez_compressed, without Python objects"
-        ) from error
+            "numpy.savez_compressed, texts as str, not as Python objects"
+        ) from None
 
 
-@contextmanager
-def _opened(path: str | Path) -> Iterator[ArrayFile]:
-    with _explained(path):
-        if _is_one_array(Path(path)):
-            raise ScenarioError(f"{path} holds one array, not an .npz of {', '.join(_ARRAYS)}")
-    with _explained(path), open_arrays(Path(path), DATA.now, packed=True) as file:
-        missing = [name for name in _ARRAYS if name not in file]
-        if missing:
-            raise ScenarioError(
-                f"{path} lacks {', '.join(missing)} (it holds {_listed(file)}): "
-                f"save {', '.join(_ARRAYS)}"
-            )
-        yield file
+def _check_named(path: str | Path, file: ArrayFile) -> None:
+    missing = [name for name in _ARRAYS if name not in file]
+    if missing:
+        raise ScenarioError(
+            f"{path} lacks {', '.join(missing)} (it holds {listed(file)}): save "
+            f"{', '.join(_ARRAYS)}"
+        )
 
 
-def _is_one_array(path: Path) -> bool:
-    with open_bounded(path, sys.maxsize) as file:
-        return file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
-
-
-def _listed(file: ArrayFile) -> str:
-    names = file.names[:20]
-    more = f" and {len(file.names) - 20} more" if len(file.names) > 20 else ""
-    return ", ".join(f"{name:.60}" for name in names) + more
+def listed(file: ArrayFile) -> str:
+    """The names of a file's arrays, the first twenty of them."""
+    more = f" and {len(file.files) - 20} more" if len(file.files) > 20 else ""
+    return ", ".join(f"{name:.60}" for name in file.files[:20]) + more

@@ -86,14 +86,6 @@ def check_name(dataset: str) -> None:
 def spec(dataset: str, reading: Reading | None = None) -> DataSpec:
     """Give the sizes of a data set without keeping it.
 
-    Args:
-        dataset: a name, or the path of a file. Of an ``.npz`` only headers and training labels are
-            read, a table is read through; one of the hub is fetched first, if it never was.
-        reading: what is said about a table's columns and splits.
-
-    Returns:
-        The DataSpec.
-
     >>> spec("cifar-10").shape
     (32, 32, 3)
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = [
     "BINS",
-    "Codes",
     "Dataset",
     "Holders",
     "Kind",
@@ -29,7 +28,7 @@ __all__ = [
 ]
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
@@ -299,12 +298,6 @@ def check_kind(path: str | Path, y: NDArray[Any], wanted: str) -> None:
 def check_loss(name: str, found: str, loss: str, wanted: Kind) -> None:
     """Refuse a loss that is for other targets than the data hold.
 
-    Args:
-        name: of the data.
-        found: what they hold.
-        loss: its name.
-        wanted: what it takes.
-
     >>> check_loss("diabetes", "numbers", "cross-entropy", "classes")
     Traceback (most recent call last):
     ...
@@ -322,12 +315,6 @@ def numbers_of(
     name: str, y_train: ArrayLike, y_test: ArrayLike, *, normalize: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[str, ...]]:
     """Numbers to be predicted, float32 [n, k], and what a user should know about them.
-
-    Args:
-        name: of the data.
-        y_train: [n] or [n, k].
-        y_test: as ``y_train``.
-        normalize: whether to standardise them by the training targets' mean and deviation.
 
     >>> numbers_of("toy", [1, 3], [2], normalize=True)[:2]
     (array([[-1.],
@@ -374,11 +361,6 @@ def tokens_of(
 ) -> Dataset:
     """Sequences of tokens as a Dataset.
 
-    Args:
-        arrays: x_train, y_train, x_test, y_test: whole numbers of shape [samples, positions].
-        name: of the data.
-        holders: who holds which training sample, where that is known.
-
     >>> tokens_of(([[0, 1]], [[1, -1]], [[1, 0]], [[0, 2]]), "toy", None).outputs
     (2, 3)
     """
@@ -404,45 +386,8 @@ def tokens_of(
 
 _MANY_CLASSES = 1000  # more pass only with two samples of each, otherwise they are not classes
 _LONGEST_NAME = 200
-_TEXT_BYTES = 200  # that a text takes beside its characters, with its number and its place
 
 Ints = NDArray[np.int32]
-
-
-class Codes:
-    """Distinct texts of a column, numbered in the order of appearance.
-
-    >>> codes = Codes()
-    >>> codes.add(["b", "a", "b"], lambda row: row + 2).tolist(), codes.values, codes.lines
-    ([0, 1, 0], ['b', 'a'], [2, 3])
-    """
-
-    def __init__(self) -> None:
-        self._index: dict[str, int] = {}
-        self.nbytes = 0
-        """About what the distinct texts take in memory."""
-        self.lines: list[int] = []
-
-    @property
-    def values(self) -> list[str]:
-        """The distinct texts."""
-        return list(self._index)
-
-    def add(self, texts: Sequence[str], line_of: Callable[[int], int]) -> Ints:
-        """Number some more.
-
-        Args:
-            texts: the column's next cells.
-            line_of: the line of the k-th of them, kept for those that are new.
-        """
-        index, known = self._index, len(self._index)
-        codes = np.fromiter((index.setdefault(t, len(index)) for t in texts), np.int32, len(texts))
-        if len(index) > known:
-            new = np.flatnonzero(codes >= known)
-            rows = new[np.unique(codes[new], return_index=True)[1]]
-            self.lines += [line_of(int(row)) for row in rows]
-            self.nbytes += sum(len(texts[row]) + _TEXT_BYTES for row in rows.tolist())
-        return codes
 
 
 def canonical(values: Sequence[str]) -> list[str]:
@@ -470,15 +415,6 @@ def in_order(values: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
 
 def number_classes(values: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
     """Number labels in sorted order: whole numbers by size, texts by their characters.
-
-    Args:
-        values: distinct labels, in any order; spaces around them do not count.
-
-    Returns:
-        The class of each, and the classes' names; no names where labels are 0..K-1 already.
-
-    Raises:
-        ScenarioError: numbers with fractions, or a text too long for a name.
 
     >>> number_classes(["dog", "cat"])
     (array([1, 0], dtype=int32), ('cat', 'dog'))
@@ -660,13 +596,6 @@ def standardised(x: NDArray[Any], found: Moments) -> NDArray[np.float32]:
 
 def feature_notes(found: Moments, names: Sequence[str] = ()) -> tuple[str, ...]:
     """What a user should know about features that are used as they are.
-
-    Args:
-        found: of the training samples.
-        names: of the features, if they have any.
-
-    Returns:
-        A line each on constant features, and on those far from a magnitude of 1.
 
     >>> wide = moments([np.array([[0.0, 20000.0], [1.0, 90000.0]])])
     >>> feature_notes(wide, ["age", "income"])

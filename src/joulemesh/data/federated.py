@@ -16,6 +16,7 @@ __all__ = [
     "stamp_of",
 ]
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,14 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.data.arrays import from_arrays, read_npz
+from joulemesh.data.arrays import from_arrays, listed, open_npz, read_npz
 from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.data.hub import columns_of
 from joulemesh.data.reading import FOLDER, HOLDER, Reading
 from joulemesh.errors import ScenarioError
-from joulemesh.files.arrays import ArrayFile, open_arrays
-from joulemesh.files.bounded import read_json
-from joulemesh.files.limits import DATA
+from joulemesh.files.arrays import ArrayFile
 
 _PURPOSE = 0x75736572  # "user": keeps these draws apart from every other use of the seed
 
@@ -54,13 +53,7 @@ class Shard:
 
 
 def split(shard: Shard, reading: Reading, number: int) -> Shard:
-    """The shard with a share of its samples held out to test on; one at least is trained on.
-
-    Args:
-        shard: without test samples.
-        reading: the share, and the seed.
-        number: of the shard: each draws its own.
-    """
+    """The shard with a share of its samples held out to test on; one at least is trained on."""
     x, y = shard.train
     order = np.random.default_rng([reading.seed, _PURPOSE, number]).permutation(len(y))
     held_out = min(round(reading.test_fraction * len(y)), len(y) - 1)
@@ -71,18 +64,7 @@ def split(shard: Shard, reading: Reading, number: int) -> Shard:
 def joined(
     name: str, shards: Sequence[Shard], reading: Reading, test: Arrays | None = None
 ) -> Dataset:
-    """All shards as one data set, which says who holds each training sample.
-
-    Args:
-        name: of the data.
-        shards: one for each device or user, at least one.
-        reading: whether samples are scaled; which share is held out where nothing says what to
-            test on.
-        test: test samples of nobody in particular, beside those of the shards.
-
-    Raises:
-        ScenarioError: shards that do not fit each other, or nothing to train or test on.
-    """
+    """All shards as one data set, which says who holds each training sample."""
     if not shards:
         raise ScenarioError(f"{name} has no shards: give it one for each device")
     for shard in shards:
@@ -137,7 +119,6 @@ def _stacked(name: str, parts: Sequence[tuple[str, NDArray[Any]]]) -> NDArray[An
 
 
 _KEYS = ("users", "num_samples", "user_data")
-_JSON_TAKES = 8  # bytes in memory for a byte of JSON, about
 
 
 def is_leaf(folder: Path) -> bool:
@@ -150,18 +131,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def read_leaf(folder: Path, name: str, reading: Reading) -> Dataset:
-    """Read the folder of a data set: that with ``train`` and ``test``, or ``all_data``, in it.
-
-    Args:
-        folder: which.
-        name: of the data, for messages.
-        reading: the share of each user's samples that is held out where there is no ``test``, and
-            whether samples are scaled.
-
-    Raises:
-        ScenarioError: a file that is not LEAF's, users named twice or without data, or samples
-            that are not numbers of one shape.
-    """
+    """Read the folder of a data set: that with ``train`` and ``test``, or ``all_data``, in it."""
     train = _users(folder / ("train" if _files(folder / "train") else "all_data"))
     test = _users(folder / "test") if _files(folder / "test") else {}
     shards = [Shard(user, arrays, test.get(user)) for user, arrays in train.items()]
@@ -187,7 +157,7 @@ def _users(folder: Path) -> dict[str, Arrays]:
 def _record(path: Path) -> dict[str, Any]:
     record: Any
     try:
-        record = read_json(path, DATA.now // _JSON_TAKES)
+        record = json.loads(path.read_bytes())
     except OSError as error:
         raise ScenarioError(f"{path} cannot be read ({error.strerror}): check the file") from None
     except ValueError as error:
@@ -242,17 +212,7 @@ def is_fedlab(folder: Path) -> bool:
 
 
 def read_fedlab(folder: Path, name: str, reading: Reading) -> Dataset:
-    """Read ``data.npz`` and the indices of each client in ``partition.npz`` or ``partition.json``.
-
-    Args:
-        folder: with both.
-        name: of the data, for messages.
-        reading: whether samples are scaled.
-
-    Raises:
-        ScenarioError: pickles; a file that is missing; indices that are out of range, given twice
-            or empty.
-    """
+    """Read ``data.npz``, and the indices of each client in ``partition.npz`` or ``.json``."""
     _refuse_pickles(folder)
     data = read_npz(folder / DATA_FILE, replace(reading, holder=None))
     clients = _clients(folder)
@@ -291,9 +251,9 @@ def _clients(folder: Path) -> dict[str, Any]:
     path = next(folder / name for name in INDICES if (folder / name).is_file())
     try:
         if path.suffix == ".npz":
-            with open_arrays(path, DATA.now, packed=True) as file:
-                return {client: file[client] for client in file.names}
-        record = read_json(path, DATA.now)
+            with open_npz(path) as file:
+                return dict(file)
+        record = json.loads(path.read_bytes())
     except ScenarioError:
         raise
     except (OSError, ValueError) as error:
@@ -332,16 +292,6 @@ def read_folder(dataset: str, reading: Reading) -> Dataset:
     and y_test there or in ``test.npz``); one of LEAF (``train/`` and ``test/``, or ``all_data/``,
     of JSON files); or ``data.npz`` with the indices of each client in ``partition.npz`` or
     ``partition.json``, as FedLab keeps them.
-
-    Args:
-        dataset: ``folder:PATH``.
-        reading: the share that is held out where nothing says what to test on, and the scaling.
-
-    Returns:
-        The data set, whose holders are the devices or users.
-
-    Raises:
-        ScenarioError: no such folder, or none of these.
     """
     folder = Path(dataset.removeprefix(FOLDER)).expanduser()
     if not folder.is_dir():
@@ -371,13 +321,13 @@ def _of_shards(dataset: str, folder: Path, paths: list[Path], reading: Reading) 
     test = folder / _TEST
     if not test.is_file():
         return joined(dataset, shards, reading)
-    with _opened(test) as file:
+    with open_npz(test) as file:
         return joined(dataset, shards, reading, _arrays_folder(test, file, "test"))
 
 
 def _shard(path: Path) -> Shard:
     name = path.stem.removeprefix("device-")
-    with _opened(path) as file:
+    with open_npz(path) as file:
         own = "x_test" in file and "y_test" in file
         test = _arrays_folder(path, file, "test") if own else None
         return Shard(name, _arrays_folder(path, file, "train"), test)
@@ -389,37 +339,10 @@ def _arrays_folder(path: Path, file: ArrayFile, part: str) -> Arrays:
             if name in file:
                 return file[name]
         raise ScenarioError(
-            f"{path} has no {letter}_{part}, only {', '.join(file.names[:8])}: save x_{part} and "
-            f"y_{part}"
+            f"{path} has no {letter}_{part}, only {listed(file)}: save x_{part} and y_{part}"
         )
 
     return find("x"), find("y")
-
-
-class _opened:  # noqa: N801
-    """An ``.npz`` file, with what is wrong with it in one line."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._manager = path, open_arrays(path, DATA.now, packed=True)
-
-    def __enter__(self) -> ArrayFile:
-        try:
-            return self._manager.__enter__()
-        except (OSError, ValueError) as error:
-            raise self._refusal(error) from None
-
-    def __exit__(self, kind: Any, error: Any, where: Any) -> None:
-        self._manager.__exit__(kind, error, where)
-        if isinstance(error, OSError | ValueError) and not isinstance(error, ScenarioError):
-            raise self._refusal(error) from None
-
-    def _refusal(self, error: BaseException) -> ScenarioError:
-        if isinstance(error, ScenarioError):
-            return error
-        reason = " ".join(str(error).split())[:120]
-        return ScenarioError(
-            f"{self._path} is not a readable .npz file ({reason}): write it again with numpy.savez"
-        )
 
 
 _NAME = "flwr-datasets"

@@ -67,18 +67,6 @@ class _Wanted:
 def hub_file(text: str, cache: str | Path | None = None) -> Path:
     """The ``.npz`` file of a data set of the hub; made when it is first asked for.
 
-    Args:
-        text: ``hf:OWNER/NAME``, with options after a question mark: the columns ``image`` and
-            ``label``, the splits ``train`` and ``test``, ``config`` and ``revision``.
-        cache: the folder to keep it in; the user's cache folder if None.
-
-    Returns:
-        The file.
-
-    Raises:
-        ScenarioError: no such data set, split or column, or samples that are not alike.
-        MissingPackageError: it has to be fetched and ``datasets`` is not installed.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     hub_file("hf:owner/set?colour=red", Path(folder))
@@ -146,16 +134,7 @@ def _fetch(wanted: _Wanted) -> dict[str, NDArray[Any]]:
 def columns_of(
     split: Any, where: str, label: str | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Samples and labels of a split of the package ``datasets``, by the usual names of columns.
-
-    Args:
-        split: a ``datasets.Dataset``.
-        where: what it is, for messages.
-        label: the column of labels, if it is not one of the usual.
-
-    Raises:
-        ScenarioError: no such column, or one that holds neither pictures nor numbers.
-    """
+    """Samples and labels of a split of the package ``datasets``, by the usual names of columns."""
     columns = list(split.column_names)
     found = []
     for kind, guesses in (("image", _IMAGES), ("label", (label,) if label else _LABELS)):

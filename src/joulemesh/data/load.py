@@ -125,12 +125,6 @@ def partition_for(
 ) -> Partition:
     """Deal the training samples out as the scenario says, or as the data themselves do.
 
-    Args:
-        scenario: with the devices and ``training.partition``.
-        dataset: the samples.
-        seed: of the partition.
-        sizes: samples of each device, if they are given.
-
     >>> from joulemesh.data import load
     >>> partition_for(Scenario(), load("digits"), seed=0).devices
     20

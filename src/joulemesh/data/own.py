@@ -30,7 +30,6 @@ from joulemesh.data.catalog import DataSpec
 from joulemesh.data.dataset import Dataset, targets_of
 from joulemesh.data.federated import read_folder, stamp_of
 from joulemesh.data.hub import hub_file
-from joulemesh.data.readers import largest_group
 from joulemesh.data.reading import (
     FOLDER,
     HUB,
@@ -42,7 +41,6 @@ from joulemesh.data.reading import (
 from joulemesh.data.table import from_table, open_table
 from joulemesh.errors import ScenarioError
 from joulemesh.files.cache import find, keep, user_cache
-from joulemesh.files.limits import DATA
 from joulemesh.files.manifest import sha256_of
 from joulemesh.files.whole import make_folder, sweep, write_whole
 from joulemesh.optional import require
@@ -67,16 +65,11 @@ def is_listed(path: str | Path) -> bool:
 
 
 def unpacked(path: Path) -> tuple[NDArray[Any], Any]:
-    """Samples [n, k], mapped, and the column y, as Arrow has it.
-
-    Raises:
-        ScenarioError: it is not such a file, or there is no room for the samples.
-    """
+    """Samples [n, k], mapped, and the column y, as Arrow has it."""
     parquet = require("pyarrow.parquet", f"reading {path}", "pyarrow")
     arrow = require("pyarrow", f"reading {path}")
     try:
         with parquet.ParquetFile(str(path)) as file:
-            _check_claims(path, file.metadata)
             y = file.read(columns=["y"]).column("y")
             kept = user_cache() / "unpacked" / f"{_fingerprint(path)}.npy"
             if not _is_whole(kept):
@@ -90,17 +83,6 @@ def unpacked(path: Path) -> tuple[NDArray[Any], Any]:
             f"{path} is not a Parquet file with columns x (lists of one length) and y ({reason}): "
             "write it again"
         ) from error
-
-
-def _check_claims(path: Path, metadata: Any) -> None:
-    """Refuse what the file says about itself if its labels, or a group of rows, cannot be held."""
-    takes = max(metadata.num_rows * 8, largest_group(metadata))
-    if takes > DATA.now:
-        raise ScenarioError(
-            f"{path} claims {metadata.num_rows:,} rows, whose labels or largest group take "
-            f"{takes / 1e9:.3g} GB, more than {DATA.now / 1e9:.3g} GB, half of this machine's "
-            "memory: write smaller groups of rows, or use a machine with more"
-        )
 
 
 def _fingerprint(path: Path) -> str:
@@ -187,9 +169,6 @@ def is_on_disk(dataset: str) -> bool:
 
 class OnDisk:
     """Samples on disk, read by index; like a NumPy array as far as learning needs it.
-
-    Args:
-        parts: mapped arrays [n, ...] one after another, all of one type.
 
     Attributes:
         shape: of all samples.
@@ -288,18 +267,7 @@ def _rows_disk(array: NDArray[Any], index: NDArray[np.integer[Any]]) -> NDArray[
 
 
 def read_disk(path: str | Path, reading: Reading | None = None) -> Dataset:
-    """Open samples on disk as a data set; targets are read into memory, samples are not.
-
-    Args:
-        path: of ``x_train.npy``, beside which lie y_train.npy, x_test.npy and y_test.npy; or of an
-            Arrow file with columns x (a list of fixed size) and y, or of a Parquet file with such
-            columns, beside which lies one whose name has ``test`` in place of ``train``. Samples
-            are uint8, float32 or (tokens) int32.
-        reading: what is to be predicted.
-
-    Raises:
-        ScenarioError: a file is missing or is something else.
-    """
+    """Open samples on disk as a data set; targets are read into memory, samples are not."""
     reading = reading or Reading()
     if reading.normalize:
         raise ScenarioError(

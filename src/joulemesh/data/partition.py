@@ -75,14 +75,6 @@ class Partition:
     ) -> Ints:
         """Count each device's labels.
 
-        Args:
-            labels: labels of the whole training set.
-            classes: number of classes K.
-            devices: D of the devices; all N unless given.
-
-        Returns:
-            int64 [D, K].
-
         >>> Partition(np.array([0, 3, 1, 2]), np.array([0, 1, 4])).histogram([2, 0, 0, 1], 3)
         array([[0, 0, 1],
                [2, 1, 0]])
@@ -352,16 +344,6 @@ def held_partition(
     they are 0..N-1 or 1..N; otherwise in the order in which they appear in the data. The
     partition's note says which.
 
-    Args:
-        dataset: with `Holders`.
-        devices: number of devices N.
-        names: of the devices, if they have any.
-        seed: of the order of each device's samples.
-
-    Raises:
-        ScenarioError: another number of holders than of devices, an unknown name, or a device
-            without a training sample.
-
     >>> from joulemesh.data import from_arrays
     >>> x, y = [[0.0], [1.0], [2.0]], [0, 1, 1]
     >>> data = from_arrays(x, y, x, y, held_by={"device": ["b", "a", "b"]})
@@ -399,16 +381,6 @@ def natural_partition(
 
     Where there are more holders than devices, some are drawn by the seed of the world, the same in
     all repetitions, and the samples of the others are left out.
-
-    Args:
-        dataset: with `Holders`, such as the users of a federated data set.
-        devices: number of devices N.
-        names: of the devices, if they have any.
-        seed: of the order of each device's samples.
-        world: the scenario's seed, which draws the holders.
-
-    Raises:
-        ScenarioError: the data do not say who holds a sample, or have fewer holders than devices.
 
     >>> from joulemesh.data import from_arrays
     >>> x, y = [[0.0], [1.0], [2.0]], [0, 1, 1]

@@ -23,8 +23,9 @@ import io
 import math
 import os
 import pickle
-from collections.abc import Iterator
-from contextlib import suppress
+import tarfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,11 +35,10 @@ from numpy.typing import NDArray
 
 from joulemesh.data.catalog import spec
 from joulemesh.data.dataset import Dataset
-from joulemesh.data.packed import tar_members, unpacked
+from joulemesh.data.reading import PACKING_DAMAGE, open_unpacked
 from joulemesh.errors import ScenarioError
 from joulemesh.files.arrays import open_arrays
 from joulemesh.files.cache import find, keep, user_cache
-from joulemesh.files.limits import PICKLED_BATCH
 from joulemesh.optional import require
 
 if TYPE_CHECKING:
@@ -235,11 +235,6 @@ Bytes = NDArray[np.uint8]
 def check_member(where: str, raw: bytes, member: Member) -> None:
     """Refuse content that is not, byte for byte, the published one.
 
-    Args:
-        where: the file, for the message.
-        raw: its unpacked content.
-        member: what it should be.
-
     >>> check_member("a.bin", b"12", Member(("a.bin",), 3, ""))
     Traceback (most recent call last):
     joulemesh.errors.ScenarioError: a.bin is truncated: its content ends after 2 of 3 bytes: ...
@@ -267,13 +262,6 @@ def _check_digest(where: str, kind: str, found: str, expected: str) -> None:
 
 def idx_array(where: str, raw: bytes) -> Bytes:
     """Decode the IDX format of MNIST: 00 00, type, rank, sizes (big-endian), values.
-
-    Args:
-        where: the file, for messages.
-        raw: its unpacked content.
-
-    Returns:
-        uint8 array of the shape that the header gives.
 
     >>> idx_array("x", bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]))
     array([7, 9], dtype=uint8)
@@ -309,13 +297,6 @@ def _product(shape: list[int]) -> str:
 def cifar_images(where: str, raw: bytes) -> tuple[Bytes, Bytes]:
     """Decode a CIFAR-10 batch: records of one label byte and 32x32 red, green and blue planes.
 
-    Args:
-        where: the file, for messages.
-        raw: its unpacked content.
-
-    Returns:
-        Images [n, 32, 32, 3] and labels [n].
-
     >>> x, y = cifar_images("batch", bytes([9]) + bytes(1024) + bytes([1]) * 1024 + bytes(1024))
     >>> x.shape, x[0, 31, 31], y
     ((1, 32, 32, 3), array([0, 1, 0], dtype=uint8), array([9], dtype=uint8))
@@ -333,20 +314,15 @@ def cifar_images(where: str, raw: bytes) -> tuple[Bytes, Bytes]:
 def pickled_batch(where: str, raw: bytes, md5: str | None = None) -> bytes:
     """Turn a batch of CIFAR-10's "python version" into the records of the binary one.
 
-    Args:
-        where: the file, for messages.
-        raw: its content.
-        md5: the published checksum; None skips it.
-
-    Returns:
-        What the ``.bin`` file of the same batch holds.
+    What has not the published checksum is not even read; None skips that.
     """
     if md5 is not None:
         _check_digest(where, "MD5", hashlib.md5(raw, usedforsecurity=False).hexdigest(), md5)
     try:
-        batch = _StandInUnpickler(io.BytesIO(raw), encoding="bytes").load()
-        pixels = batch[b"data"].array()
-        labels = np.array(batch[b"labels"], np.uint8)
+        batch = _Unpickler(io.BytesIO(raw), encoding="bytes").load()
+        pixels, labels = batch[b"data"], np.array(batch[b"labels"], np.uint8)
+        if pixels.dtype != np.uint8:
+            raise ScenarioError(f"its array is {pixels.dtype}, not bytes: {_REMEDY}")
         return np.concatenate([labels[:, None], pixels], axis=1).tobytes()
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from error
@@ -354,57 +330,58 @@ def pickled_batch(where: str, raw: bytes, md5: str | None = None) -> bytes:
         raise ScenarioError(f"{where} is corrupt ({error}): {_REMEDY}") from error
 
 
-class _StandInArray:
-    """Collects what a pickle says of a NumPy array."""
-
-    state: tuple[Any, ...] = ()
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.state = state
-
-    def array(self) -> Bytes:
-        _, shape, dtype, fortran, raw = self.state
-        if dtype.name not in (b"u1", "u1") or not isinstance(raw, bytes):
-            raise ScenarioError(f"its array is {dtype.name!r}, not bytes: {_REMEDY}")
-        return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
-
-
-class _StandInDtype:
-    """Collects what a pickle says of a NumPy dtype."""
-
-    def __init__(self, name: bytes | str, *_: Any) -> None:
-        self.name = name
-
-    def __setstate__(self, state: Any) -> None:
-        """Byte order and the like, of no account to single bytes."""
-
-
-def _stand_in_reconstruct(*_: Any) -> _StandInArray:
-    return _StandInArray()
-
-
-_STAND_INS = {
-    ("numpy.core.multiarray", "_reconstruct"): _stand_in_reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _stand_in_reconstruct,
-    ("numpy", "ndarray"): _StandInArray,
-    ("numpy", "dtype"): _StandInDtype,
-}
-
-
-class _StandInUnpickler(pickle.Unpickler):
-    """Reads lists, dicts, numbers, bytes and byte arrays; refuses to name anything else."""
+class _Unpickler(pickle.Unpickler):
+    """Reads lists, dicts, numbers, bytes and NumPy's arrays; refuses to name anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _STAND_INS[module, name]
-        except KeyError:
+        module = module.replace("numpy.core", "numpy._core")
+        known = {
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+        }
+        if (module, name) not in known:
             raise ScenarioError(
                 f"the pickle asks for {module}.{name}, which no image file needs, and was not "
                 f"read: {_REMEDY}"
-            ) from None
+            )
+        return super().find_class(module, name)
 
 
 _SUFFIXES = (".gz", ".xz", "")
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """What is wrong with a packed file, in one line."""
+    try:
+        yield
+    except EOFError:
+        size = path.stat().st_size
+        raise ScenarioError(
+            f"{path} is truncated: it ends after {size:,} bytes: {_REMEDY}"
+        ) from None
+    except (*PACKING_DAMAGE, tarfile.TarError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ScenarioError(f"{path} is corrupt or truncated ({reason}): {_REMEDY}") from None
+    except OSError as error:
+        raise ScenarioError(f"{path} cannot be read ({error}): check its permissions") from None
+
+
+def unpacked(path: Path) -> bytes:
+    with _explained(path), open_unpacked(path, "rb") as file:
+        return bytes(file.read())
+
+
+def tar_members(path: Path, wanted: Collection[str]) -> dict[str, bytes]:
+    """The members with these base names of a tarball, in one pass; nothing is written."""
+    found = {}
+    with _explained(path), tarfile.open(path) as archive:
+        for entry in archive:
+            name = entry.name.rsplit("/", 1)[-1]
+            if entry.isreg() and name in wanted and (content := archive.extractfile(entry)):
+                found[name] = content.read()
+    return found
 
 
 @dataclass(frozen=True)
@@ -423,10 +400,9 @@ class Located:
         for member, path in zip(self.source.members, self.paths, strict=True):
             where = str(path)
             if _is_pickle(member, path.name):
-                raw = unpacked(path, PICKLED_BATCH.now)
-                yield where, pickled_batch(where, raw, member.pickle_md5)
+                yield where, pickled_batch(where, unpacked(path), member.pickle_md5)
             else:
-                raw = unpacked(path, member.size_bytes)
+                raw = unpacked(path)
                 check_member(where, raw, member)
                 yield where, raw
 
@@ -449,18 +425,7 @@ class Located:
 
 
 def locate(source: Source, folder: Path) -> Located | None:
-    """Look for the files of a data set in a folder or in its usual subfolders.
-
-    Args:
-        source: the data set.
-        folder: one that holds ``mnist/`` and the like, or the files themselves.
-
-    Returns:
-        The files; None where there is none of them.
-
-    Raises:
-        ScenarioError: some are there and some are not.
-    """
+    """Look for the files of a data set in a folder or in its usual subfolders."""
     for searched in (*(folder / name for name in source.folders), folder):
         if not searched.is_dir():
             continue
@@ -514,16 +479,7 @@ class _Bar:
 
 
 def fetch(source: Source, cache: Path, *, progress: bool = True) -> None:
-    """Download what the cache folder lacks; files whose checksum is right are kept.
-
-    Args:
-        source: the data set.
-        cache: files go to the folder of the data set's name in it, each complete or not at all.
-        progress: whether to draw a bar per file on standard error.
-
-    Raises:
-        ScenarioError: a file could be had from none of its addresses.
-    """
+    """Download what the cache folder lacks; files whose checksum is right are kept."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -633,7 +589,7 @@ def _decoded(located: Located, cache: Path) -> Arrays:
     """
     folder = cache / "decoded" / f"{located.source.name}-{_FORMAT}"
     stamp = folder / f"verified-{_fingerprint(located.paths)}"
-    with suppress(OSError, ValueError, EOFError):
+    with suppress(OSError, ValueError):
         if stamp.exists():
             return _cached_arrays(located.source, folder)
     arrays = _decode(located)
@@ -660,7 +616,7 @@ def _cached_arrays(source: Source, folder: Path) -> Arrays:
             raise ValueError(f"{part} is not what was kept")
         count = sizes.train if part.endswith("train") else sizes.test
         shape, dtype = ((count, *sizes.shape), np.uint8) if part[0] == "x" else ((count,), np.int32)
-        with open_arrays(content, len(content)) as file:
+        with open_arrays(content) as file:
             array = file[part]
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(f"{part} is not what this version wrote")

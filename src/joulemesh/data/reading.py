@@ -7,16 +7,22 @@ __all__ = [
     "FOLDER",
     "HUB",
     "NATURAL",
+    "PACKING_DAMAGE",
     "Reading",
     "check_nobody_holds",
     "check_only_tables",
     "is_own",
     "is_table",
+    "open_unpacked",
     "reading_of",
 ]
 
+import gzip
+import lzma
+import zlib
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics import loss_named
@@ -138,3 +144,17 @@ def check_nobody_holds(dataset: str, reading: Reading) -> None:
             f"holds a sample, and {dataset!r} does not: use another partition",
             field="training.partition",
         )
+
+
+PACKING_DAMAGE = (zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+
+
+def open_unpacked(path: str | Path, mode: Literal["rt", "rb"], **text: Any) -> Any:
+    """Open a file, plain or in gzip or xz: told by its first bytes, as browsers unpack some."""
+    with open(path, "rb") as file:
+        head = file.read(6)
+    if head[:2] == b"\x1f\x8b":
+        return gzip.open(path, mode, **text)
+    if head == b"\xfd7zXZ\x00":
+        return lzma.open(path, mode, **text)
+    return open(path, mode, **text)

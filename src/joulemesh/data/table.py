@@ -1,54 +1,347 @@
-"""A table with a column of labels as a data set: the user's data as they lie."""
+"""A table with a column of labels as a data set: a CSV, TSV or Parquet file, or a data frame."""
 
 from __future__ import annotations
 
-__all__ = [
-    "SPLIT",
-    "Classes",
-    "Numbers",
-    "Predicted",
-    "Roles",
-    "Rows",
-    "from_table",
-    "gather",
-    "held_out",
-    "holder_note",
-    "open_table",
-    "roles_of",
-    "test_roles",
-]
+__all__ = ["Frame", "Table", "from_table", "held_out", "is_frame", "open_table"]
 
+import csv
 import difflib
-from collections.abc import Iterator
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data.dataset import (
-    Codes,
     Dataset,
     Holders,
-    Moments,
     canonical,
     check_classes,
     classes_in,
     feature_notes,
     has_fractions,
     in_order,
+    in_portions,
     moments,
     number_classes,
     numbers_of,
+    standardised,
 )
-from joulemesh.data.readers import HOLDERS, Block, Delimited, Parquet, Table
-from joulemesh.data.reading import COLUMN, Reading
+from joulemesh.data.reading import COLUMN, PACKING_DAMAGE, Reading, open_unpacked
 from joulemesh.errors import ScenarioError
-from joulemesh.files.limits import DATA
+from joulemesh.optional import require
 
+_HOLDERS = ("device", "client", "holder", "node", "site", "user")  # usual names of such a column
 _LABELS = ("label", "class", "target", "y")
-SPLIT = "split"
+_SPLIT = "split"
+_SPLITS = {"train": False, "test": True}
+_LARGEST = float(np.finfo(np.float32).max)
+
+Ints = NDArray[np.int32]
+Mask = NDArray[np.bool_]
+
+
+class Table(Protocol):
+    """A file, or a data frame, with named columns.
+
+    Attributes:
+        where: the path, for messages.
+        unit: what its rows are counted in: ``"line"`` or ``"row"``.
+        columns: names, all different.
+    """
+
+    where: str
+    unit: str
+    columns: tuple[str, ...]
+
+    def read(self, features: Sequence[int], texts: Sequence[int]) -> tuple[NDArray[Any], list[Any]]:
+        """Some columns as numbers, float64 [rows, features], NaN where one is missing; others as
+        pandas series."""
+        ...
+
+    def place(self, row: int) -> int:
+        """The line (or number) of the k-th row."""
+        ...
+
+
+def open_table(path: str | Path) -> Table:
+    """The table in a file, by the ending of its name."""
+    return _parquet(path) if str(path).lower().endswith(".parquet") else Delimited(path)
+
+
+def is_frame(data: Any) -> bool:
+    """Is this a pandas data frame? Told by what it can do, so that pandas is not needed.
+
+    >>> is_frame({"x": [1]})
+    False
+    """
+    return all(hasattr(data, name) for name in ("columns", "dtypes", "iloc"))
+
+
+class Frame:
+    """A pandas data frame."""
+
+    unit = "row"
+
+    def __init__(self, data: Any, where: str = "data") -> None:
+        self.where, self._data = where, data
+        self.columns = _checked_names(where, [str(name) for name in data.columns])
+
+    def read(self, features: Sequence[int], texts: Sequence[int]) -> tuple[NDArray[Any], list[Any]]:
+        types = require("pandas.api.types", "a data frame", "pandas")
+        kinds = {k: self._data.dtypes.iloc[k] for k in features}
+        wrong = [
+            (self.columns[k], str(kind))
+            for k, kind in kinds.items()
+            if not (types.is_numeric_dtype(kind) or types.is_bool_dtype(kind))
+            or types.is_complex_dtype(kind)
+        ]
+        if wrong:
+            raise _text_columns(self.where, wrong)
+        numbers = np.empty((len(self._data), len(features)))
+        for j, k in enumerate(features):
+            numbers[:, j] = self._data.iloc[:, k].to_numpy(np.float64, na_value=np.nan)
+        return numbers, [self._data.iloc[:, k] for k in texts]
+
+    def place(self, row: int) -> int:
+        return row + 1
+
+
+def _parquet(path: str | Path) -> Frame:
+    arrow = require("pyarrow", f"reading {path}")
+    pandas = require("pandas", f"reading {path}")
+    try:
+        return Frame(pandas.read_parquet(path, dtype_backend="pyarrow"), str(path))
+    except FileNotFoundError:
+        raise ScenarioError(f"dataset file {path} does not exist: correct its path") from None
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, ScenarioError):
+            raise
+        reason = " ".join(str(error).split())[:160]
+        raise ScenarioError(
+            f"{path} is not a readable Parquet file ({reason}): write it again"
+        ) from None
+
+
+_SEPARATORS = ",;\t|"
+_MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "-")
+_LOOKED_AT = 100  # rows in which the kind of a column shows
+
+
+class Delimited:
+    """A CSV or TSV file, plain or in gzip or xz."""
+
+    unit = "line"
+
+    def __init__(self, path: str | Path) -> None:
+        self.where = str(path)
+        with self._opened() as stream:
+            header = next((line for line in stream if line.strip()), "")
+        if not header:
+            raise ScenarioError(
+                f"{self.where} is empty: write the columns' names, and a row per sample"
+            )
+        if re.search("[\0-\x08\x0e-\x1f\ud800-\udfff]", header):
+            raise ScenarioError(f"{self.where} is not UTF-8 text: save it as CSV in UTF-8")
+        tabs = ".tsv" in Path(path).name.lower() and "\t" in header
+        self._separator = "\t" if tabs else _separator(header)
+        _, names = next(self._rows())
+        if all(_number(name, ".") is not None for name in names):
+            raise ScenarioError(
+                f"{self.where}: the first line holds numbers ({header[:40].strip()!r}): write the "
+                "columns' names above them"
+            )
+        self.columns = _checked_names(self.where, names)
+
+    def read(self, features: Sequence[int], texts: Sequence[int]) -> tuple[NDArray[Any], list[Any]]:
+        pandas = require("pandas", f"reading {self.where}")
+        kinds = dict.fromkeys(self.columns, object)
+        kinds |= {self.columns[k]: np.float64 for k in features}
+        for decimal in "." if self._separator == "," else ".,":
+            with self._opened() as stream, warnings.catch_warnings():
+                warnings.simplefilter("error", pandas.errors.ParserWarning)  # a row is too long
+                try:
+                    found = pandas.read_csv(
+                        stream,
+                        sep=self._separator,
+                        decimal=decimal,
+                        header=0,
+                        names=self.columns,
+                        index_col=False,
+                        dtype=kinds,
+                        keep_default_na=False,
+                    )
+                except (ValueError, OverflowError, pandas.errors.ParserWarning):
+                    continue
+            return found.iloc[:, list(features)].to_numpy(), [found.iloc[:, k] for k in texts]
+        return self._read_by_row(features, texts)
+
+    def place(self, row: int) -> int:
+        rows = self._rows()
+        next(rows)
+        return next(line for k, (line, _) in enumerate(rows) if k == row)
+
+    @contextmanager
+    def _opened(self) -> Iterator[IO[str]]:
+        try:
+            # Bytes that are not UTF-8 pass as lone surrogates, to be refused with their line.
+            text = {"encoding": "utf-8-sig", "errors": "surrogateescape"}
+            with open_unpacked(self.where, "rt", **text) as stream:
+                yield stream
+        except ScenarioError:
+            raise
+        except FileNotFoundError:
+            raise ScenarioError(
+                f"dataset file {self.where} does not exist: correct its path"
+            ) from None
+        except EOFError:
+            raise ScenarioError(
+                f"{self.where} is cut short: its packing has no end; copy it again"
+            ) from None
+        except PACKING_DAMAGE as error:
+            raise ScenarioError(f"{self.where} is corrupt ({error}): copy it again") from None
+        except (OSError, ValueError) as error:  # a path may also hold what no path may
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ScenarioError(f"{self.where!r} cannot be read ({reason}): check it") from None
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Line and cells of each row from the header on, blank lines left out."""
+        width = None
+        with self._opened() as stream:
+            reader = csv.reader(stream, delimiter=self._separator, strict=True)
+            while True:
+                at = reader.line_num + 1
+                try:
+                    row = next(reader, None)
+                except csv.Error as error:
+                    raise ScenarioError(
+                        f"{self.where}, line {at}: {error}: correct the line"
+                    ) from None
+                if row is None:
+                    return
+                if not row or (len(row) == 1 and not row[0].strip()):
+                    continue
+                width = len(row) if width is None else width
+                if len(row) != width:
+                    raise ScenarioError(
+                        f"{self.where}, line {at}: {len(row)} cells under {width} columns: "
+                        "complete the line"
+                    )
+                yield at, row
+
+    def _read_by_row(
+        self, features: Sequence[int], texts: Sequence[int]
+    ) -> tuple[NDArray[Any], list[Any]]:
+        """The same by the csv module, which says in which line and column something is wrong."""
+        pandas = require("pandas", f"reading {self.where}")
+        _, *rows = self._rows()
+        self._check_kinds(rows[:_LOOKED_AT], features)
+        decimal = self._decimal(rows, features)
+        numbers = np.empty((len(rows), len(features)))
+        for k, (at, row) in enumerate(rows):
+            for j, column in enumerate(features):
+                cell = row[column].strip()
+                number = _number(cell, decimal)
+                if number is None and cell.lower() not in _MISSING:
+                    raise ScenarioError(
+                        f"{self.where}, line {at}, column {self.columns[column]!r}: "
+                        f"{cell[:40]!r} is not a number: correct it"
+                    )
+                numbers[k, j] = np.nan if number is None else number
+        return numbers, [pandas.Series([row[k] for _, row in rows], dtype=object) for k in texts]
+
+    def _check_kinds(self, rows: Sequence[tuple[int, list[str]]], features: Sequence[int]) -> None:
+        """Refuse features that are text from the start, all of them by name."""
+        found = []
+        for k in features:
+            given = ((at, row[k]) for at, row in rows if row[k].strip().lower() not in _MISSING)
+            at, cell = next(given, (0, "0"))
+            if all(_number(cell, decimal) is None for decimal in ".,"):
+                found.append((self.columns[k], f"{cell[:40]!r} in line {at}"))
+        if found:
+            raise _text_columns(self.where, found)
+
+    def _decimal(self, rows: Sequence[tuple[int, list[str]]], features: Sequence[int]) -> str:
+        """The decimal sign; a file that uses both is refused."""
+        if self._separator == ",":
+            return "."
+        lines: dict[str, int] = {}
+        for at, row in rows:
+            for cell in (row[k] for k in features):
+                found = re.match(r"\s*[+-]?\d*([.,])\d", cell)
+                if found:
+                    lines.setdefault(found[1], at)
+        if len(lines) == 2:
+            raise ScenarioError(
+                f"{self.where} writes decimals with a comma in line {lines[',']} and with a point "
+                f"in line {lines['.']}: write all in one way"
+            )
+        return next(iter(lines), ".")
+
+
+def _separator(header: str) -> str:
+    """The separator that the header has most of, outside of quotes.
+
+    >>> _separator('"a, b, c";d;e')
+    ';'
+    """
+    bare = re.sub(r'"[^"]*"', "", header)
+    return max(_SEPARATORS, key=bare.count)
+
+
+def _number(text: str, decimal: str) -> float | None:
+    """The number that a cell writes; None for anything else.
+
+    >>> _number(" 1,5", ","), _number("1_0", "."), _number("1,5", ".")
+    (1.5, None, None)
+    """
+    text = text.replace(",", ".") if decimal == "," else text
+    if "_" in text or not text.isascii():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _checked_names(where: str, columns: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(" ".join(name.split()) for name in columns)
+    if "" in names:
+        raise ScenarioError(
+            f"{where}: column {names.index('') + 1} has no name: name it, or leave it out "
+            "(pandas writes none for its index with index=False)"
+        )
+    counts = Counter(names)
+    twice = next((name for name, count in counts.items() if count > 1), None)
+    if twice is not None:
+        raise ScenarioError(f"{where} names the column {twice!r:.60} twice: rename one")
+    return names
+
+
+def _text_columns(where: str, found: Sequence[tuple[str, str]]) -> ScenarioError:
+    """The refusal of columns of features that hold text: names, and where one was seen."""
+    shown = ", ".join(repr(name) for name, _ in found[:5])
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    plural = "s" if len(found) > 1 else ""
+    listed = ", ".join(f'"{name}"' for name, _ in found[:5])
+    holder = next((name for name, _ in found if name.lower() in _HOLDERS), None)
+    hint = (
+        ""
+        if holder is None
+        else f"; if {holder!r} says which device holds a row, set "
+        f'training.partition = "column:{holder}"'
+    )
+    return ScenarioError(
+        f"{where}: column{plural} {shown}{more} hold{'' if plural else 's'} no numbers "
+        f"({found[0][1]}): leave {'them' if plural else 'it'} out with "
+        f"training.ignore_columns = [{listed}], or write the values as numbers{hint}"
+    )
 
 
 @dataclass(frozen=True)
@@ -69,28 +362,13 @@ class Roles:
     features: tuple[int, ...]
     numeric: bool = False
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """Columns that are read as numbers; the label is the last of them."""
-        return (*self.features, self.label) if self.numeric else self.features
 
-    @property
-    def texts(self) -> tuple[int, ...]:
-        """Columns that are read as text."""
-        label = None if self.numeric else self.label
-        return tuple(k for k in (label, self.split, self.holder) if k is not None)
-
-
-def roles_of(table: Table, reading: Reading) -> Roles:
-    """Find the label, the split, the holder and the features among a table's columns.
-
-    Raises:
-        ScenarioError: a column that is asked for is missing, or none is left for the features.
-    """
+def _roles(table: Table, reading: Reading) -> Roles:
+    """Find the label, the split, the holder and the features among a table's columns."""
     columns = table.columns
     ignored = [_find(table, name, "training.ignore_columns") for name in reading.ignored]
     label = _label(table, reading)
-    split = columns.index(SPLIT) if SPLIT in columns and SPLIT not in reading.ignored else None
+    split = columns.index(_SPLIT) if _SPLIT in columns and _SPLIT not in reading.ignored else None
     holder = None
     if reading.holder is not None:
         holder = _find(table, reading.holder, f'training.partition = "{COLUMN}{reading.holder}"')
@@ -107,16 +385,12 @@ def roles_of(table: Table, reading: Reading) -> Roles:
     return Roles(label, split, holder, features)
 
 
-def test_roles(table: Table, roles: Roles, other: Table, ignored: tuple[str, ...]) -> Roles:
-    """The same columns in a second table, in whichever order they stand there.
-
-    Raises:
-        ScenarioError: it lacks a column, or has one more.
-    """
-    special = {table.columns[k] for k in (roles.label, *roles.texts)} | {*ignored}
+def _test_roles(table: Table, roles: Roles, other: Table, ignored: tuple[str, ...]) -> Roles:
+    """The same columns in a second table, in whichever order they stand there."""
+    special = {table.columns[k] for k in (roles.label, roles.split, roles.holder) if k is not None}
     wanted = [table.columns[k] for k in (roles.label, *roles.features)]
     missing = [name for name in wanted if name not in other.columns]
-    extra = [name for name in other.columns if name not in wanted and name not in special]
+    extra = [name for name in other.columns if name not in {*wanted, *special, *ignored}]
     if missing or extra:
         fault = f"lacks {missing[0]!r}" if missing else f"has {extra[0]!r} as well"
         raise ScenarioError(
@@ -124,18 +398,6 @@ def test_roles(table: Table, roles: Roles, other: Table, ignored: tuple[str, ...
         )
     label, *features = (other.columns.index(name) for name in wanted)
     return Roles(label, None, None, tuple(features), roles.numeric)
-
-
-def holder_note(table: Table, roles: Roles) -> tuple[str, ...]:
-    """A word on a feature that by its name says who holds a row."""
-    for k in roles.features:
-        name = table.columns[k]
-        if name.lower() in HOLDERS and roles.holder is None:
-            return (
-                f"column {name!r} is used as a feature; if it says which device holds a row, set "
-                f'training.partition = "{COLUMN}{name}"',
-            )
-    return ()
 
 
 def _label(table: Table, reading: Reading) -> int:
@@ -164,201 +426,113 @@ def _listed(columns: tuple[str, ...]) -> str:
     return ", ".join(name if len(name) <= 40 else name[:37] + "..." for name in columns[:12]) + more
 
 
-_LARGEST = float(np.finfo(np.float32).max)
-_MARGIN = 2
-_SPLITS = {"train": False, "test": True}
+class Texts:
+    """A column of texts: a code for each row, and the distinct texts in the order of appearance."""
 
-Ints = NDArray[np.int32]
+    def __init__(self, table: Table, column: int, cells: Any) -> None:
+        codes, values = require("pandas", "a table").factorize(cells)
+        self._table, self.name = table, table.columns[column]
+        self.values = [*map(str, values.tolist()), *([""] if (codes < 0).any() else [])]
+        self.codes: Ints = np.where(codes < 0, len(values), codes).astype(np.int32)
+
+    def place(self, code: int) -> str:
+        """Where a text first stands."""
+        row = int((self.codes == code).argmax())
+        return f"{self._table.where}, {self._table.unit} {self._table.place(row)}"
+
+    def check(self) -> None:
+        """Refuse a cell without a label or holder, and bytes that are not text."""
+        for code, value in enumerate(self.values):
+            if value.strip().lower() in ("", "nan"):
+                what = f"no value in the column {self.name!r}: fill it in, or delete the row"
+            elif any("\ud800" <= letter <= "\udfff" for letter in value):
+                what = f"the column {self.name!r} is not UTF-8 text: save the file as CSV in UTF-8"
+            else:
+                continue
+            raise ScenarioError(f"{self.place(code)}: {what}")
+
+    def tested(self) -> Mask:
+        """For each row, whether the column ``split`` says test."""
+        words = [" ".join(value.split()).lower() for value in self.values]
+        strange = next((k for k, word in enumerate(words) if word not in _SPLITS), None)
+        if strange is not None:
+            raise ScenarioError(
+                f"{self.place(strange)}: the column {_SPLIT!r} says {words[strange][:40]!r}: "
+                "write train or test, or rename the column if it means something else"
+            )
+        return np.array([_SPLITS[word] for word in words])[self.codes]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Rows:
-    """Everything that is read of a table.
+    """What is read of a table.
 
     Attributes:
         table: where from.
-        chunks: float32 or float64 [some rows, features].
-        labels: the code of each row's label, and the texts that the codes stand for; zeros and
-            none where labels are numbers.
+        x: float64 [rows, features].
+        labels: texts, or float64 [rows] where numbers are to be predicted.
         tested: whether each row is a test sample, if the table says so.
-        holders: the code of each row's holder, if one is asked for.
-        numbers: float64 [rows], where labels are numbers that are to be predicted.
+        holders: who holds each row, if that is asked for.
     """
 
     table: Table
-    chunks: list[NDArray[Any]]
-    labels: Ints
-    label_codes: Codes
-    tested: NDArray[np.bool_] | None
-    holders: Ints | None
-    holder_codes: Codes
-    numbers: NDArray[np.float64] | None = None
+    x: NDArray[np.float64]
+    labels: Texts | NDArray[np.float64]
+    tested: Mask | None
+    holders: Texts | None
 
     def __len__(self) -> int:
-        return len(self.labels)
-
-    def parts(self, chosen: NDArray[np.bool_]) -> Iterator[NDArray[Any]]:
-        """The chosen rows of each chunk that has some."""
-        start = 0
-        for chunk in self.chunks:
-            mine = chosen[start : start + len(chunk)]
-            start += len(chunk)
-            if mine.any():
-                yield chunk[mine]
-
-    def take(self, test: NDArray[np.bool_], scale: Moments | None) -> tuple[Any, Any]:
-        """Training and test samples as float32, standardised if asked for; the chunks are freed."""
-        width = self.chunks[0].shape[1]
-        sizes = (len(test) - int(test.sum()), int(test.sum()))
-        both = [np.empty((size, width), np.float32) for size in sizes]
-        filled, start = [0, 0], 0
-        self.chunks.reverse()
-        while self.chunks:
-            chunk = self.chunks.pop()
-            if scale is not None:
-                chunk = scale.standardise(chunk)
-            mine = test[start : start + len(chunk)]
-            start += len(chunk)
-            for k, rows in enumerate((~mine, mine)):
-                count = int(rows.sum())
-                both[k][filled[k] : filled[k] + count] = chunk[rows]
-                filled[k] += count
-        return both[0], both[1]
+        return len(self.x)
 
 
-def gather(table: Table, roles: Roles, *, wide: bool) -> Rows:
-    """Read a table.
-
-    Args:
-        table: to read.
-        roles: of its columns.
-        wide: whether to keep float64, for features that are yet to be standardised.
-
-    Raises:
-        ScenarioError: no rows, missing values, or more than this machine's memory holds.
-    """
-    faults = _Faults(table, roles)
-    label_codes, split_codes, holder_codes = Codes(), Codes(), Codes()
-    chunks, labels, numbers, splits, holders, held = [], [], [], [], [], 0
-    for block in table.blocks(roles.numbers, roles.texts):
-        chunk = faults.checked(block, wide)
-        texts = iter(block.texts)
-        if roles.numeric:
-            chunk = chunk[:, :-1].copy()
-            numbers.append(block.numbers[:, -1].copy())
-            labels.append(np.zeros(len(chunk), np.int32))
-        else:
-            labels.append(label_codes.add(next(texts), block.line_of))
-        chunks.append(chunk)
-        if roles.split is not None:
-            splits.append(split_codes.add(next(texts), block.line_of))
-        if roles.holder is not None:
-            holders.append(holder_codes.add(next(texts), block.line_of))
-        held += chunk.nbytes + labels[-1].nbytes
-        texts_bytes = sum(codes.nbytes for codes in (label_codes, split_codes, holder_codes))
-        _check_room(table, held + texts_bytes, block.share)
-    if not sum(map(len, chunks)):
+def _gather(table: Table, roles: Roles) -> Rows:
+    """Read a table, and refuse one without rows or with values that are missing or too large."""
+    columns = (*roles.features, roles.label) if roles.numeric else roles.features
+    texts = [None if roles.numeric else roles.label, roles.split, roles.holder]
+    wanted = [k for k in texts if k is not None]
+    numbers, cells = table.read(columns, wanted)
+    if not len(numbers):
         raise ScenarioError(f"{table.where} has no rows under its header: write a row per sample")
-    faults.refuse()
-    _check_texts(table, table.columns[roles.label], label_codes)
-    if roles.holder is not None:
-        _check_texts(table, table.columns[roles.holder], holder_codes)
+    _check_numbers(table, columns, numbers)
+    found = {k: Texts(table, k, column) for k, column in zip(wanted, cells, strict=True)}
+    for k in (texts[0], roles.holder):
+        if k is not None:
+            found[k].check()
     return Rows(
         table,
-        chunks,
-        np.concatenate(labels),
-        label_codes,
-        _tested(table, split_codes)[np.concatenate(splits)] if splits else None,
-        np.concatenate(holders) if holders else None,
-        holder_codes,
-        np.concatenate(numbers) if numbers else None,
+        numbers[:, :-1] if roles.numeric else numbers,
+        numbers[:, -1] if roles.numeric else found[roles.label],
+        None if roles.split is None else found[roles.split].tested(),
+        None if roles.holder is None else found[roles.holder],
     )
 
 
-class _Faults:
-    """Counts missing and infinite values by column, to name them all at once."""
-
-    def __init__(self, table: Table, roles: Roles) -> None:
-        self.table = table
-        self.names = [table.columns[k] for k in roles.numbers]
-        self.count = np.zeros(len(self.names), np.int64)
-        self.first = np.zeros(len(self.names), np.int64)
-        self.rows = 0
-
-    def checked(self, block: Block, wide: bool) -> NDArray[Any]:
-        """The numbers of a block, narrowed if they may be."""
-        numbers = block.numbers
-        self.rows += len(numbers)
-        bad = ~(np.abs(numbers) <= _LARGEST)  # NaN too
-        if bad.any():
-            for column in np.flatnonzero(bad.any(axis=0)):
-                row = int(bad[:, column].argmax())
-                if np.isfinite(numbers[row, column]) or np.isinf(numbers[row, column]):
-                    raise ScenarioError(
-                        f"{self.table.where}, {self.table.unit} {block.line_of(row)}, column "
-                        f"{self.names[column]!r}: {numbers[row, column]:g} is beyond "
-                        f"{_LARGEST:.2g}, the largest that float32 holds: correct it"
-                    )
-                if not self.count[column]:
-                    self.first[column] = block.line_of(row)
-            self.count += bad.sum(axis=0)
-        return numbers if wide else numbers.astype(np.float32)
-
-    def refuse(self) -> None:
-        """Name the columns in which values are missing."""
-        columns = np.flatnonzero(self.count)
-        if not len(columns):
-            return
-        shown = ", ".join(
-            f"{self.names[k]!r} ({self.count[k]:,} of {self.rows:,}, first in {self.table.unit} "
-            f"{self.first[k]})"
-            for k in columns[:5]
-        )
-        more = f" and {len(columns) - 5} more columns" if len(columns) > 5 else ""
-        listed = ", ".join(f'"{self.names[k]}"' for k in columns[:5])
+def _check_numbers(table: Table, columns: Sequence[int], numbers: NDArray[np.float64]) -> None:
+    """Refuse values beyond float32, then those that are missing, all columns of them at once."""
+    names = [table.columns[k] for k in columns]
+    bad = ~(np.abs(numbers) <= _LARGEST)  # NaN too
+    if not bad.any():
+        return
+    far = np.argwhere(bad & ~np.isnan(numbers))
+    if len(far):
+        row, column = far[0]
         raise ScenarioError(
-            f"{self.table.where} has missing values in {shown}{more}: fill them in, delete these "
-            f"rows, or leave the columns out with training.ignore_columns = [{listed}]"
+            f"{table.where}, {table.unit} {table.place(int(row))}, column {names[column]!r}: "
+            f"{numbers[row, column]:g} is beyond {_LARGEST:.2g}, the largest that float32 holds: "
+            "correct it"
         )
-
-
-def _check_room(table: Table, held_bytes: int, share: float) -> None:
-    """Refuse a table once it is, or by what was read of it will be, too large.
-
-    A table whose rows differ may be wrongly foreseen, hence the margin.
-    """
-    most = DATA.now
-    foreseen = held_bytes / share if share else 0.0
-    if held_bytes > most or foreseen > _MARGIN * most:
-        takes = f"about {foreseen / 1e9:.3g} GB, " if foreseen > _MARGIN * most else ""
-        raise ScenarioError(
-            f"{table.where} takes {takes}more than {most / 1e9:.3g} GB, half of this machine's "
-            "memory: use a part of its rows, or a machine with more"
-        )
-
-
-def _check_texts(table: Table, column: str, codes: Codes) -> None:
-    """Refuse a cell without a label or holder, and bytes that are not text."""
-    for value, line in zip(codes.values, codes.lines, strict=True):
-        if value.strip().lower() in ("", "nan"):
-            what = f"no value in the column {column!r}: fill it in, or delete the row"
-        elif not value.isprintable() and any("\ud800" <= c <= "\udfff" for c in value):
-            what = f"the column {column!r} is not UTF-8 text: save the file as CSV in UTF-8"
-        else:
-            continue
-        raise ScenarioError(f"{table.where}, {table.unit} {line}: {what}")
-
-
-def _tested(table: Table, codes: Codes) -> NDArray[np.bool_]:
-    """For each text in the column ``split``, whether it says test."""
-    words = [" ".join(value.split()).lower() for value in codes.values]
-    for word, line in zip(words, codes.lines, strict=True):
-        if word not in _SPLITS:
-            raise ScenarioError(
-                f"{table.where}, {table.unit} {line}: the column 'split' says {word[:40]!r}: "
-                "write train or test, or rename the column if it means something else"
-            )
-    return np.array([_SPLITS[word] for word in words])
+    lacking = np.flatnonzero(bad.any(axis=0))
+    shown = ", ".join(
+        f"{names[k]!r} ({bad[:, k].sum():,} of {len(numbers):,}, first in {table.unit} "
+        f"{table.place(int(bad[:, k].argmax()))})"
+        for k in lacking[:5]
+    )
+    more = f" and {len(lacking) - 5} more columns" if len(lacking) > 5 else ""
+    listed = ", ".join(f'"{names[k]}"' for k in lacking[:5])
+    raise ScenarioError(
+        f"{table.where} has missing values in {shown}{more}: fill them in, delete these rows, or "
+        f"leave the columns out with training.ignore_columns = [{listed}]"
+    )
 
 
 _PURPOSE = 0x686F6C64  # "hold": keeps these draws apart from every other use of the seed
@@ -371,18 +545,6 @@ def held_out(
     holders: NDArray[np.int32] | None = None,
 ) -> NDArray[np.bool_]:
     """Choose the test samples.
-
-    Args:
-        labels: class of each sample.
-        fraction: of each class, to the nearest whole number; one sample of a class stays at least.
-        seed: of the draw.
-        holders: who holds each sample; each class is then also spread evenly over its holders.
-
-    Returns:
-        bool [n], true for a test sample.
-
-    Raises:
-        ScenarioError: no class has two samples.
 
     >>> held_out(np.repeat([0, 1], [10, 5]).astype(np.int32), 0.2, seed=0).nonzero()[0].tolist()
     [1, 7, 14]
@@ -410,9 +572,6 @@ def held_out(
     return chosen
 
 
-Mask = NDArray[np.bool_]
-
-
 @dataclass(frozen=True, eq=False)
 class Targets:
     """Targets as a data set holds them.
@@ -434,44 +593,17 @@ class Targets:
     said: str
 
 
-class Predicted(Protocol):
-    """The targets of a table's rows."""
-
-    @property
-    def groups(self) -> Ints:
-        """By which samples are held out: the same share of each."""
-
-    @property
-    def held_out(self) -> str:
-        """How samples are held out, in words."""
-
-    def of(self, other: Table, found: Rows) -> NDArray[Any]:
-        """The targets of a second table."""
-
-    def targets(self, test: Mask, other: NDArray[Any] | None, *, normalize: bool) -> Targets:
-        """The targets of all samples.
-
-        Args:
-            test: which rows are test samples.
-            other: targets of the test samples, where they are of a second table.
-            normalize: whether to standardise numbers.
-        """
-
-
 class Classes:
-    """Labels, as classes 0..K-1 in sorted order.
-
-    Args:
-        rows: of the table.
-        column: of the labels.
-    """
+    """Labels, as classes 0..K-1 in sorted order."""
 
     held_out = "by class and at random"
 
-    def __init__(self, rows: Rows, column: str) -> None:
-        self._rows, where = rows, f"{rows.table.where}, column {column!r}"
+    def __init__(self, rows: Rows, labels: Texts) -> None:
+        self._labels = labels
+        self._where = rows.table.where
+        where = f"{self._where}, column {labels.name!r}"
         try:
-            self._classes, self._names = number_classes(rows.label_codes.values)
+            self._classes, self._names = number_classes(labels.values)
         except ScenarioError as error:
             raise ScenarioError(f"{where}: {error}") from None
         self._count = int(self._classes.max()) + 1
@@ -480,117 +612,86 @@ class Classes:
                 f"{where}: all {len(rows):,} labels are equal: give 2 classes or more"
             )
         check_classes(where, self._count, len(rows))
+        self.groups: Ints = self._classes[labels.codes]
+        """By which samples are held out: the same share of each."""
 
-    @property
-    def groups(self) -> Ints:
-        """The class of each row."""
-        return self._classes[self._rows.labels]
-
-    def of(self, other: Table, found: Rows) -> NDArray[Any]:
+    def of(self, found: Rows) -> NDArray[Any]:
         """The classes of a second table's rows."""
-        values = found.label_codes.values
-        known = canonical(self._rows.label_codes.values)
-        own = classes_in(canonical(values), known, self._classes)
+        labels = found.labels
+        assert isinstance(labels, Texts)
+        known = canonical(self._labels.values)
+        own = classes_in(canonical(labels.values), known, self._classes)
         if (own < 0).any():
             stranger = int((own < 0).argmax())
             raise ScenarioError(
-                f"{other.where}, {other.unit} {found.label_codes.lines[stranger]}: "
-                f"{values[stranger]!r:.60} is not a label of {self._rows.table.where}: correct it, "
-                "or add rows"
+                f"{labels.place(stranger)}: {labels.values[stranger]!r:.60} is not a label of "
+                f"{self._where}: correct it, or add rows"
             )
-        return np.asarray(own[found.labels])
+        return np.asarray(own[labels.codes])
 
     def targets(self, test: Mask, other: NDArray[Any] | None, *, normalize: bool) -> Targets:
-        """See `Predicted`."""
-        labels, names = self.groups, self._names
-        train = labels[~test]
-        self._check_trained(train)
-        shown = f" ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})" if names else ""
-        said = f"{self._count:,} classes{shown}"
-        tested = labels[test] if other is None else other
-        return Targets(train, tested, self._count, names, (), said)
-
-    def _check_trained(self, train: Ints) -> None:
-        """Refuse a class of which there are only test samples."""
+        """The targets of all samples; ``other`` are those of a second table."""
+        train, names = self.groups[~test], self._names
         absent = ~np.isin(self._classes, train)
         if absent.any():
-            first, rows = int(absent.argmax()), self._rows
+            first = int(absent.argmax())
             raise ScenarioError(
-                f"{rows.table.where}, {rows.table.unit} {rows.label_codes.lines[first]}: the label "
-                f"{rows.label_codes.values[first]!r:.60} has only test rows: mark some to train on"
+                f"{self._labels.place(first)}: the label {self._labels.values[first]!r:.60} has "
+                "only test rows: mark some to train on"
             )
+        shown = f" ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})" if names else ""
+        tested = self.groups[test] if other is None else other
+        said = f"{self._count:,} classes{shown}"
+        return Targets(train, tested, self._count, names, (), said)
 
 
 class Numbers:
-    """Numbers that are to be predicted, one of each row.
-
-    Args:
-        rows: of the table.
-    """
+    """Numbers that are to be predicted, one of each row."""
 
     held_out = "at random"
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, rows: Rows, numbers: NDArray[np.float64]) -> None:
+        self._where, self._numbers = rows.table.where, numbers
+        self.groups: Ints = np.zeros(len(rows), np.int32)
 
-    @property
-    def groups(self) -> Ints:
-        """All rows are of one."""
-        return self._rows.labels
-
-    def of(self, other: Table, found: Rows) -> NDArray[Any]:
+    def of(self, found: Rows) -> NDArray[Any]:
         """The numbers of a second table's rows."""
-        assert found.numbers is not None
-        return found.numbers
+        assert isinstance(found.labels, np.ndarray)
+        return found.labels
 
     def targets(self, test: Mask, other: NDArray[Any] | None, *, normalize: bool) -> Targets:
-        """See `Predicted`."""
-        numbers, where = self._rows.numbers, self._rows.table.where
-        assert numbers is not None
+        """The targets of all samples; ``other`` are those of a second table."""
+        numbers = self._numbers
         tested = numbers[test] if other is None else other
-        train, test_y, notes = numbers_of(where, numbers[~test], tested, normalize=normalize)
+        train, test_y, notes = numbers_of(self._where, numbers[~test], tested, normalize=normalize)
         said = f"numbers from {numbers.min():.4g} to {numbers.max():.4g}"
         return Targets(train, test_y, 1, (), notes, said)
 
 
-Floats = NDArray[np.float32]
-
-
-def open_table(path: str | Path) -> Table:
-    """The table in a file, by the ending of its name."""
-    return Parquet(path) if str(path).lower().endswith(".parquet") else Delimited(path)
-
-
 def from_table(table: Table, reading: Reading) -> Dataset:
-    """Read a table as a data set.
-
-    Args:
-        table: with a column of labels; all other columns are features, except a column ``split``
-            (train or test) and those to which ``reading`` gives another meaning.
-        reading: what is said about columns and splits.
-
-    Returns:
-        The data set. Labels are classes 0..K-1 in sorted order, with their names, or numbers that
-        are to be predicted, as ``reading.targets`` says. The test samples
-        are those of a second table, or those that the column ``split`` says, or a hold-out.
-
-    Raises:
-        ScenarioError: what is wrong, with the line and the column.
-    """
+    """Read a table as a data set."""
     roles, rows, labelled = _gathered(table, reading)
-    holders = _holders(rows, roles)
-    test, split_note = _test_rows(rows, roles, reading, labelled, holders)
-    figures = moments(rows.parts(~test))
+    holders = None
+    if rows.holders is not None:
+        new_index, names = in_order(rows.holders.values)
+        holders = Holders(rows.holders.name, names, new_index[rows.holders.codes])
+    test, split_note = _test_rows(rows, reading, labelled, holders)
     features = tuple(table.columns[k] for k in roles.features)
-    odd = [*holder_note(table, roles), *_row_number_notes(rows, features)]
-    if not reading.normalize:
-        odd += feature_notes(figures, features)
-    scale = figures if reading.normalize else None
-    x_train, x_test = rows.take(test, scale)
+    odd = [*_holder_note(table, roles), *_row_number_notes(rows.x, features)]
+    x_train: NDArray[Any] = rows.x[~test]
+    x_test: NDArray[Any] = rows.x[test]
     other = None
     if reading.test is not None:
-        x_test, other = _second(table, roles, reading, labelled, scale)
+        second = open_table(reading.test)
+        found = _gather(second, _test_roles(table, roles, second, reading.ignored))
+        x_test, other = found.x, labelled.of(found)
         split_note = f"{len(other):,} test samples are read from {reading.test}"
+    if reading.normalize:
+        figures = moments(in_portions(x_train))
+        x_train, x_test = standardised(x_train, figures), standardised(x_test, figures)
+    else:
+        x_train, x_test = x_train.astype(np.float32), x_test.astype(np.float32)
+        odd += feature_notes(moments(in_portions(x_train)), features)
     y = labelled.targets(test, other, normalize=reading.normalize)
     said = (
         f"{Path(table.where).name}: {len(y.train):,} training samples with {len(features):,} "
@@ -610,7 +711,7 @@ def from_table(table: Table, reading: Reading) -> Dataset:
     )
 
 
-def _gathered(table: Table, reading: Reading) -> tuple[Roles, Rows, Predicted]:
+def _gathered(table: Table, reading: Reading) -> tuple[Roles, Rows, Classes | Numbers]:
     """The columns, the rows, and what is to be predicted."""
     if reading.targets == "tokens":
         raise ScenarioError(
@@ -618,43 +719,37 @@ def _gathered(table: Table, reading: Reading) -> tuple[Roles, Rows, Predicted]:
             "an .npz file with x and y of shape [samples, positions]",
             field="training.loss",
         )
-    roles = roles_of(table, reading)
-    column = table.columns[roles.label]
+    roles = _roles(table, reading)
     if reading.targets != "numbers":
-        rows = gather(table, roles, wide=reading.normalize)
-        if reading.targets == "classes" or not has_fractions(rows.label_codes.values):
-            return roles, rows, Classes(rows, column)
+        rows = _gather(table, roles)
+        assert isinstance(rows.labels, Texts)
+        if reading.targets == "classes" or not has_fractions(rows.labels.values):
+            return roles, rows, Classes(rows, rows.labels)
     roles = replace(roles, numeric=True)
-    rows = gather(table, roles, wide=reading.normalize)
-    return roles, rows, Numbers(rows)
-
-
-def _holders(rows: Rows, roles: Roles) -> Holders | None:
-    if rows.holders is None or roles.holder is None:
-        return None
-    new_index, names = in_order(rows.holder_codes.values)
-    return Holders(rows.table.columns[roles.holder], names, new_index[rows.holders])
+    rows = _gather(table, roles)
+    assert isinstance(rows.labels, np.ndarray)
+    return roles, rows, Numbers(rows, rows.labels)
 
 
 def _test_rows(
-    rows: Rows, roles: Roles, reading: Reading, labelled: Predicted, holders: Holders | None
+    rows: Rows, reading: Reading, labelled: Classes | Numbers, holders: Holders | None
 ) -> tuple[Mask, str]:
     """Which rows are test samples, and a sentence that says why."""
     if reading.test is not None:
-        if roles.split is not None:
+        if rows.tested is not None:
             raise ScenarioError(
-                f"{rows.table.where} has a column {SPLIT!r}, and training.test_dataset is given as "
-                f'well: leave one out (training.ignore_columns = ["{SPLIT}"])'
+                f"{rows.table.where} has a column {_SPLIT!r}, and training.test_dataset is given "
+                f'as well: leave one out (training.ignore_columns = ["{_SPLIT}"])'
             )
         return np.zeros(len(rows), bool), ""
     if rows.tested is not None:
         for part, mine in (("train", ~rows.tested), ("test", rows.tested)):
             if not mine.any():
                 raise ScenarioError(
-                    f"{rows.table.where}: no row of the column {SPLIT!r} says {part}: mark some"
+                    f"{rows.table.where}: no row of the column {_SPLIT!r} says {part}: mark some"
                 )
         return rows.tested, (
-            f"{int(rows.tested.sum()):,} test samples as the column {SPLIT!r} says"
+            f"{int(rows.tested.sum()):,} test samples as the column {_SPLIT!r} says"
         )
     try:
         held_by = None if holders is None else holders.of
@@ -668,28 +763,26 @@ def _test_rows(
     )
 
 
-def _second(
-    table: Table, roles: Roles, reading: Reading, labelled: Predicted, scale: Moments | None
-) -> tuple[Floats, NDArray[Any]]:
-    """Test samples and their targets from a table of their own."""
-    other = open_table(str(reading.test))
-    found = gather(other, test_roles(table, roles, other, reading.ignored), wide=scale is not None)
-    wanted = labelled.of(other, found)
-    return found.take(np.ones(len(found), bool), scale)[1], wanted
+def _holder_note(table: Table, roles: Roles) -> tuple[str, ...]:
+    """A word on a feature that by its name says who holds a row."""
+    for k in roles.features:
+        name = table.columns[k]
+        if name.lower() in _HOLDERS and roles.holder is None:
+            return (
+                f"column {name!r} is used as a feature; if it says which device holds a row, set "
+                f'training.partition = "{COLUMN}{name}"',
+            )
+    return ()
 
 
-def _row_number_notes(rows: Rows, features: tuple[str, ...]) -> list[str]:
+def _row_number_notes(x: NDArray[np.float64], features: tuple[str, ...]) -> list[str]:
     """Features that only count the rows, which a model learns nothing from."""
-    left = np.arange(len(features)) if len(rows) > 2 else np.zeros(0, np.int64)
-    last = None
-    for chunk in rows.chunks:
-        body = chunk[:, left] if last is None else np.vstack([last[left], chunk[:, left]])
-        left = left[(np.diff(body, axis=0) == 1).all(axis=0)]
-        last = chunk[-1]
-        if not len(left):
-            return []
+    if len(x) < 3:
+        return []
+    first = np.flatnonzero((np.diff(x[:3], axis=0) == 1).all(axis=0))
+    counts = [k for k in first if (np.diff(x[:, k]) == 1).all()]
     return [
         f"column {features[k]!r} only counts the rows: leave it out with "
         f'training.ignore_columns = ["{features[k]}"]'
-        for k in left
+        for k in counts
     ]

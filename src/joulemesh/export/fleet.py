@@ -29,7 +29,7 @@ from joulemesh.deploy.operator.operator import MODELS
 from joulemesh.errors import ScenarioError
 from joulemesh.export.onnx_graph import onnx_graph
 from joulemesh.files import write_bytes, write_text
-from joulemesh.files.folders import new_folder
+from joulemesh.files.whole import new_folder
 from joulemesh.own_code import in_file_parts
 
 

@@ -36,9 +36,8 @@ from joulemesh.export.fleet import export_fleet, is_fleet
 from joulemesh.export.onnx_graph import onnx_graph
 from joulemesh.files import write_bytes, write_text
 from joulemesh.files.bounded import read_json
-from joulemesh.files.folders import new_folder
-from joulemesh.files.limits import RECORD as LIMIT
 from joulemesh.files.manifest import sha256_of
+from joulemesh.files.whole import new_folder
 from joulemesh.metrics import reported
 from joulemesh.models.core import Model
 from joulemesh.models.described import config, loading
@@ -140,7 +139,7 @@ def _row(path: Path, seeds: list[int], seed: int | None) -> tuple[int, int]:
 def _given_in_memory(path: Path) -> bool:
     """Was the model given in memory, so that the folder has only its parameters?"""
     record = path / RECORD
-    return record.is_file() and bool(read_json(record, LIMIT.now).get("own_model"))
+    return record.is_file() and bool(read_json(record).get("own_model"))
 
 
 def _mean(run: RunFolder, row: int, seeds: int) -> dict[str, NDArray[Any]]:

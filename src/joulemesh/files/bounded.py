@@ -1,8 +1,8 @@
-"""Reading files that others wrote: plain ones only, and no more of them than is sensible."""
+"""Reading JSON, and what other devices sent: plain files only, and no more than is sensible."""
 
 from __future__ import annotations
 
-__all__ = ["open_bounded", "parse_json", "read_bounded", "read_json", "require_regular"]
+__all__ = ["open_bounded", "parse_json", "read_bounded", "read_json"]
 
 import json
 import os
@@ -12,23 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from joulemesh.errors import ScenarioError
-from joulemesh.files.limits import RECORD_PARTS
+
+_MOST_PARTS = 2**21  # objects and lists of a text: each takes 20 times its two characters
 
 
-def require_regular(path: Path, most_bytes: int) -> int:
-    """Refuse a file that is too large or is not a regular file: a device or a pipe might never end.
-
-    Args:
-        path: of the file.
-        most_bytes: that it may hold.
-
-    Returns:
-        Its size in bytes.
-
-    Raises:
-        ScenarioError: it is something else, or larger.
-        OSError: it cannot be looked at.
-    """
+def _require_regular(path: Path, most_bytes: int) -> int:
+    """The size of a file: a device or a pipe might never end."""
     found = os.stat(path)
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(21, "Is a directory")
@@ -45,32 +34,18 @@ def require_regular(path: Path, most_bytes: int) -> int:
 def open_bounded(path: Path, most_bytes: int) -> BufferedReader:
     """Open a plain file of at most so many bytes.
 
-    Raises:
-        ScenarioError: it is something else, or larger.
-        OSError: it cannot be read.
-
     >>> open_bounded(Path("/dev/null"), 100)
     Traceback (most recent call last):
     ...
     joulemesh.errors.ScenarioError: /dev/null is a device, pipe or socket; name a file
     """
-    require_regular(path, most_bytes)
+    _require_regular(path, most_bytes)
     return path.open("rb")
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:
-    """The contents of a plain file of at most so many bytes.
-
-    Raises:
-        ScenarioError: it is something else, or larger.
-        OSError: it cannot be read.
-
-    >>> read_bounded(Path("/dev/null"), 100)
-    Traceback (most recent call last):
-    ...
-    joulemesh.errors.ScenarioError: /dev/null is a device, pipe or socket; name a file
-    """
-    size = require_regular(path, most_bytes)
+    """The contents of a plain file of at most so many bytes."""
+    size = _require_regular(path, most_bytes)
     with path.open("rb") as file:
         content = file.read(size + 1)
     if len(content) > size:
@@ -78,22 +53,13 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
     return content
 
 
-def read_json(path: Path, most_bytes: int) -> Any:
-    """The value in a JSON file of at most so many bytes.
-
-    Raises:
-        ScenarioError: it is no plain file, or larger.
-        ValueError: it is not JSON, or JSON of a kind that nobody writes.
-        OSError: it cannot be read.
-    """
-    return parse_json(read_bounded(path, most_bytes))
+def read_json(path: Path, most_bytes: int | None = None) -> Any:
+    """The value in a JSON file; of at most so many bytes, where others may have written it."""
+    return parse_json(path.read_bytes() if most_bytes is None else read_bounded(path, most_bytes))
 
 
 def parse_json(text: str | bytes) -> Any:
     """The value that a JSON text writes, if no object in it names a key twice.
-
-    Raises:
-        ValueError: it is not JSON; it names a key twice, nests too deeply, or has too many parts.
 
     >>> parse_json('{"seed": 1}')
     {'seed': 1}
@@ -104,8 +70,8 @@ def parse_json(text: str | bytes) -> Any:
     """
     text = text.decode("utf-8") if isinstance(text, bytes) else text
     parts = text.count("[") + text.count("{")
-    if parts > RECORD_PARTS.now:
-        raise ValueError(f"{parts:,} objects and lists are more than {RECORD_PARTS} that are read")
+    if parts > _MOST_PARTS:
+        raise ValueError(f"{parts:,} objects and lists are more than {_MOST_PARTS:,} that are read")
     try:
         return json.loads(text, object_pairs_hook=_once)
     except RecursionError:

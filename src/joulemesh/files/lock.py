@@ -21,9 +21,6 @@ LOCK = ".lock"
 class FolderLock:
     """Holds a folder while the scope lasts; the system lets go of it when the process ends.
 
-    Args:
-        folder: it must exist.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, FolderLock(Path(folder)):
     ...     FolderLock(Path(folder)).__enter__()

@@ -1,31 +1,42 @@
-"""What the files of a folder must hold: a chain of commits, each with the digests it adds.
+"""What the files of a folder must hold: their sizes and digests, checked before they are used.
 
-``manifest.jsonl`` has one line per commit: a JSON object with its number, the digest of the line
-before it, the size and SHA-256 of every file that it adds or changes, the names that it removes,
-and facts of the caller. It is appended and synced after the files that it names, so that a commit
-that can be read describes files that are on the disk. A last line without its end is an append that
-a crash has cut short: it never happened. Files that grow are verified up to the size committed.
+``manifest.jsonl`` is written whole, after the files that it names are on the disk. It has a line
+for each of the newest commits: every file that the folder must hold then, with size and SHA-256,
+and facts of the caller. Files that grow are verified up to the size committed.
 """
 
 from __future__ import annotations
 
-__all__ = ["MANIFEST", "Commit", "FileDigest", "Manifest", "digest_of", "sha256_of"]
+__all__ = [
+    "MANIFEST",
+    "Commit",
+    "FileDigest",
+    "GrowingFile",
+    "Manifest",
+    "Verdict",
+    "ahead_of",
+    "commit_all",
+    "digest_of",
+    "sha256_of",
+    "strangers_in",
+    "verified",
+]
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import open_bounded, parse_json
+from joulemesh.files.bounded import parse_json
 from joulemesh.files.disk import DISK
-from joulemesh.files.limits import MANIFEST_FILE, MANIFEST_LINE, MANIFEST_NAMES
-from joulemesh.files.whole import write_bytes
+from joulemesh.files.lock import LOCK
+from joulemesh.files.whole import DRAFT, write_bytes
 
 MANIFEST = "manifest.jsonl"
-_FIRST = "0" * 64
+_KEPT = 3  # commits: that of each checkpoint of a run, and the newest
 _PIECE = 2**20
 
 
@@ -39,12 +50,7 @@ class FileDigest:
 
 
 def sha256_of(path: Path, size: int | None = None) -> str:
-    """SHA-256 of a file, or of its first ``size`` bytes.
-
-    Raises:
-        ValueError: the file is shorter than that.
-        OSError: it cannot be read.
-    """
+    """SHA-256 of a file, or of its first ``size`` bytes."""
     made, left = hashlib.sha256(), size
     with path.open("rb") as file:
         while left is None or left > 0:
@@ -59,32 +65,36 @@ def sha256_of(path: Path, size: int | None = None) -> str:
 
 
 def digest_of(path: Path) -> FileDigest:
-    """Size and digest of a file."""
     return FileDigest(path.stat().st_size, sha256_of(path))
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One line of a manifest, and all that holds after it.
-
-    Attributes:
-        number: from 0.
-        digest: of its line.
-        files: every file that the folder must hold after this commit, by relative name.
-        facts: the caller's.
-    """
+    """One line of a manifest: every file that the folder must hold, and facts of the caller."""
 
     number: int
-    digest: str
     files: Mapping[str, FileDigest]
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    def line(self) -> bytes:
+        record = {
+            "commit": self.number,
+            "files": {name: vars(known) for name, known in sorted(self.files.items())},
+            "facts": dict(self.facts),
+        }
+        return json.dumps({**record, "sha256": _digest(record)}, sort_keys=True).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, line: bytes) -> Commit:
+        record = parse_json(line)
+        if record.pop("sha256") != _digest(record):
+            raise ValueError("the line's digest does not fit")
+        files = {_inside(name): FileDigest(**known) for name, known in record["files"].items()}
+        return cls(int(record["commit"]), files, record["facts"])
+
 
 class Manifest:
-    """The commits of a folder.
-
-    Args:
-        folder: whose files they describe.
+    """The newest commits of a folder.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
@@ -102,117 +112,47 @@ class Manifest:
         self.folder, self.path = folder, folder / MANIFEST
         self.commits: list[Commit] = []
         self.fault: str | None = None
-        """What is wrong with the manifest itself after its good commits; None if nothing is."""
-        self._good_bytes = 0
-        self._read()
+        """What is wrong with the manifest itself; None if nothing is."""
+        try:
+            lines = self.path.read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.fault = f"{error.strerror}"
+            return
+        for number, line in enumerate(lines, start=1):
+            try:
+                commit = Commit.parse(line)
+                if commit.line() != line:
+                    raise ValueError("a line that was not written so")
+                self.commits.append(commit)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                self.fault = f"line {number}: its contents have changed"
 
     @property
     def newest(self) -> Commit:
-        """The newest good commit."""
         return self.commits[-1]
-
-    def _read(self) -> None:
-        try:
-            if self.path.is_symlink():
-                self.fault = "it is a symbolic link"
-                return
-            names = 0
-            with open_bounded(self.path, MANIFEST_FILE.now) as file:
-                while line := file.readline(MANIFEST_LINE.now):
-                    if len(line) == MANIFEST_LINE.now:
-                        raise ScenarioError(f"it has more than {MANIFEST_LINE}")
-                    if not line.endswith(b"\n"):
-                        return  # an append that a crash has cut short
-                    self.commits.append(self._parsed(line))
-                    names += len(self.newest.files)
-                    if names > MANIFEST_NAMES.now:
-                        self.commits.pop()
-                        raise ScenarioError(f"more than {MANIFEST_NAMES} are named")
-                    self._good_bytes += len(line)
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = "its contents have changed"
-            if isinstance(error, OSError | ScenarioError):
-                reason = getattr(error, "strerror", None) or str(error)
-            self.fault = f"line {len(self.commits) + 1}: {reason}"
-
-    def _parsed(self, line: bytes) -> Commit:
-        text = line[:-1]
-        record = parse_json(text)
-        own = record.pop("sha256")
-        before = self.commits[-1] if self.commits else None
-        if own != _line_digest(record) or _line(record, own) != line:
-            raise ValueError("the line's digest does not fit")
-        if record["previous"] != (before.digest if before else _FIRST):
-            raise ValueError("the chain is broken")
-        files = dict(before.files) if before else {}
-        for name in record["removed"]:
-            files.pop(name, None)
-        files |= {_inside(name): FileDigest(**known) for name, known in record["files"].items()}
-        return Commit(int(record["commit"]), own, files, record["facts"])
 
     def commit(
         self, files: Mapping[str, FileDigest], *, removed: Iterable[str] = (), **facts: Any
     ) -> Commit:
-        """Append a commit; the files must be on the disk already.
-
-        Args:
-            files: what it adds or changes, by name relative to the folder.
-            removed: names that the folder need not hold any longer.
-            facts: plain values to keep with it.
-
-        Returns:
-            The commit.
-
-        Raises:
-            ScenarioError: the manifest cannot be written.
-        """
-        before = self.commits[-1] if self.commits else None
-        record = {
-            "commit": len(self.commits),
-            "previous": before.digest if before else _FIRST,
-            "files": {name: vars(known) for name, known in sorted(files.items())},
-            "removed": sorted(removed),
-            "facts": facts,
-        }
-        own = _line_digest(record)
-        line = _line(record, own)
-        if before is None:  # nothing to fall back to if a power cut tears it
-            write_bytes(self.path, line)
-        else:
-            self._append(line)
-        self.commits.append(self._parsed(line))
-        self._good_bytes += len(line)
-        self.fault = None
-        return self.newest
-
-    def _append(self, line: bytes) -> None:
-        disk = DISK.get()
-        try:
-            if self.path.stat().st_size > self._good_bytes:  # what follows the good commits
-                disk.truncate(self.path, self._good_bytes)
-            disk.append(self.path, line)
-        except OSError as error:
-            raise ScenarioError(
-                f"cannot write {self.path}: {error.strerror}; make room, then --resume"
-            ) from None
+        """Add files that are on the disk already, and facts, to those of the commit before."""
+        before = self.newest if self.commits else Commit(-1, {})
+        gone = set(removed)
+        held = {name: digest for name, digest in before.files.items() if name not in gone}
+        plain = json.loads(json.dumps({**before.facts, **facts}))
+        made = Commit(before.number + 1, {**held, **files}, plain)
+        commits = [*self.commits, made][-_KEPT:]
+        write_bytes(self.path, b"".join(one.line() for one in commits))
+        self.commits, self.fault = commits, None
+        return made
 
     def go_back(self, commit: Commit) -> None:
         """Forget the commits after one; the next commit takes their place."""
-        while self.newest is not commit:
-            self.commits.pop()
-        # The lines up to it are read again, for their length.
-        with self.path.open("rb") as file:
-            self._good_bytes = sum(len(file.readline()) for _ in self.commits)
+        self.commits = self.commits[: self.commits.index(commit) + 1]
 
     def damage(self, commit: Commit, only: Iterable[str] | None = None) -> dict[str, str]:
-        """What has happened to files of a commit, by name; empty if they are intact.
-
-        Args:
-            commit: which must hold.
-            only: names to look at; all of the commit's unless given.
-        """
+        """What has happened to files of a commit (or some of them), by name; empty if intact."""
         names = commit.files if only is None else [n for n in only if n in commit.files]
         found = {name: self._damage(name, commit.files[name]) for name in names}
         return {name: fault for name, fault in found.items() if fault}
@@ -244,9 +184,143 @@ def _inside(name: str) -> str:
     return name
 
 
-def _line_digest(record: Mapping[str, Any]) -> str:
+def _digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
-def _line(record: Mapping[str, Any], own: str) -> bytes:
-    return json.dumps({**record, "sha256": own}, sort_keys=True).encode() + b"\n"
+class GrowingFile:
+    """Appends to a file; what is appended is on the disk when the call returns.
+
+    What the file holds beyond its last commit is cut off; without one it is begun anew.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     grown = GrowingFile(Path(folder, "rows.csv"))
+    ...     grown.append("a,b\\n")
+    ...     then = grown.digest
+    ...     grown.append("1,2\\n")
+    ...     again = GrowingFile(grown.path, then)
+    ...     grown.path.read_text(), again.digest == then
+    ('a,b\\n', True)
+    """
+
+    def __init__(self, path: Path, known: FileDigest | None = None) -> None:
+        self.path, self._size, self._sha256 = path, 0, hashlib.sha256()
+        if known is None:
+            DISK.get().remove(path)
+            return
+        if path.stat().st_size > known.bytes:
+            DISK.get().truncate(path, known.bytes)
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                self._sha256.update(piece)
+        self._size = known.bytes
+
+    @property
+    def digest(self) -> FileDigest:
+        return FileDigest(self._size, self._sha256.hexdigest(), grows=True)
+
+    def append(self, text: str) -> None:
+        data, disk = text.encode(), DISK.get()
+        try:
+            disk.append(self.path, data)
+            if not self._size:
+                disk.sync_folder(self.path.parent)
+        except OSError as error:
+            raise ScenarioError(
+                f"cannot write {self.path}: {error.strerror}; make room, then --resume"
+            ) from None
+        self._size += len(data)
+        self._sha256.update(data)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found in a folder.
+
+    Attributes:
+        folder: which.
+        commits: made in it so far.
+        files: that the newest commit names.
+        damaged: what has happened to files, by name; the manifest is one of them.
+        strangers: files that no commit names.
+    """
+
+    folder: str
+    commits: int
+    files: int
+    damaged: Mapping[str, str]
+    strangers: tuple[str, ...]
+
+    @property
+    def intact(self) -> bool:
+        return not self.damaged
+
+    def lines(self) -> list[str]:
+        """A line for each damaged file."""
+        folder = Path(self.folder)
+        return [f"{folder / name} is damaged: {why}" for name, why in self.damaged.items()]
+
+    def record(self) -> dict[str, Any]:
+        return {**asdict(self), "intact": self.intact}
+
+
+def _names_in(folder: Path) -> list[str]:
+    found = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir())
+    names = (path.relative_to(folder).as_posix() for path in found)
+    return [n for n in names if n not in (MANIFEST, LOCK) and not n.endswith(DRAFT)]
+
+
+def commit_all(folder: Path, **facts: Any) -> None:
+    """Take every file in a folder that the caller holds into its manifest, as it is now."""
+    manifest = Manifest(folder)
+    files = {name: digest_of(folder / name) for name in _names_in(folder)}
+    gone = set(manifest.newest.files) - set(files) if manifest.commits else set()
+    manifest.commit(files, removed=gone, **facts)
+
+
+def ahead_of(manifest: Manifest) -> dict[str, str]:
+    """What was written after the newest commit by whoever keeps the folder, by name.
+
+    The fact ``owns`` lists the names, and beginnings of names, that are its own. A crash leaves
+    such files behind, and so does a manifest that was replaced by an older one.
+    """
+    if not manifest.commits:
+        return {}
+    own = tuple(manifest.newest.facts.get("owns", ()))
+    later = "it was written after the last commit; --resume puts that right"
+    found = {name: later for name in strangers_in(manifest) if name.startswith(own)} if own else {}
+    for name, known in manifest.newest.files.items():
+        path = manifest.folder / name
+        if known.grows and path.is_file() and path.stat().st_size > known.bytes:
+            found[name] = later
+    return found
+
+
+def strangers_in(manifest: Manifest) -> list[str]:
+    """Names in a folder that its newest commit does not know."""
+    known = set(manifest.newest.files) if manifest.commits else set()
+    return [name for name in _names_in(manifest.folder) if name not in known]
+
+
+def verified(folder: Path) -> Verdict:
+    """Look at every file that a folder's manifest names.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as empty:
+    ...     verified(Path(empty))
+    Traceback (most recent call last):
+    ...
+    joulemesh.errors.ScenarioError: ... has no manifest.jsonl: name a run or study folder
+    """
+    manifest = Manifest(folder)
+    if not manifest.commits and not manifest.fault:
+        raise ScenarioError(f"{folder} has no {MANIFEST}: name a run or study folder")
+    damaged = {MANIFEST: manifest.fault} if manifest.fault else {}
+    if manifest.commits:
+        damaged |= ahead_of(manifest) | manifest.damage(manifest.newest)
+    commits, files = 0, 0
+    if manifest.commits:
+        commits, files = manifest.newest.number + 1, len(manifest.newest.files)
+    strangers = tuple(name for name in strangers_in(manifest) if name not in damaged)
+    return Verdict(str(folder), commits, files, damaged, strangers)

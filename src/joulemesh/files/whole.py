@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-__all__ = ["DRAFT", "make_folder", "sweep", "write_bytes", "write_text", "write_whole"]
+__all__ = [
+    "DRAFT",
+    "make_folder",
+    "new_folder",
+    "require_empty",
+    "sweep",
+    "write_bytes",
+    "write_text",
+    "write_whole",
+]
 
 import os
 import secrets
+import shutil
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -24,13 +34,6 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
 
     The draft has an unpredictable name and is made exclusively, so that no symbolic link is
     followed and two writers cannot meet; what lies at the path is replaced, never written through.
-
-    Args:
-        path: where the file is wanted.
-        write: called with the draft, open for writing bytes.
-
-    Raises:
-        ScenarioError: the place cannot be written; the message has the path and the reason.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -92,11 +95,7 @@ def write_bytes(path: str | Path, data: bytes, *, private: bool = False) -> None
 
 
 def make_folder(path: str | Path, *, remedy: str = "choose another place") -> Path:
-    """Make a folder and those above it, durably.
-
-    Raises:
-        ScenarioError: it cannot be made.
-    """
+    """Make a folder and those above it, durably."""
     path, disk = Path(path), DISK.get()
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
@@ -133,3 +132,52 @@ def sweep(folder: Path) -> None:
                     DISK.get().remove(path)
             if sys.platform == "win32":  # it removes no open file, nor a draft opened meanwhile
                 DISK.get().remove(path)
+
+
+def require_empty(folder: str | Path) -> None:
+    """Refuse a folder with anything in it, and what is not a folder.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     require_empty(place)
+    """
+    folder = Path(folder)
+    try:
+        inside = sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise ScenarioError(f"{folder} is a file; name a new folder") from None
+    except OSError as error:
+        raise ScenarioError(f"cannot read {folder}: {error.strerror}; name a new folder") from None
+    if inside:
+        shown = ", ".join(inside[:3]) + (", …" if len(inside) > 3 else "")
+        raise ScenarioError(f"{folder} is not empty (it has {shown}); name a new folder")
+
+
+@contextmanager
+def new_folder(folder: str | Path) -> Iterator[Path]:
+    """A folder to write into, which takes its place only when all is written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     with new_folder(Path(place, "app")) as draft:
+    ...         _ = (draft / "note.txt").write_text("whole")
+    ...     [path.name for path in Path(place).iterdir()]
+    ['app']
+    """
+    folder = Path(folder)
+    require_empty(folder)
+    folder = Path(os.path.abspath(folder))  # "." has a name of its own only so
+    draft = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}{DRAFT}")
+    make_folder(draft)
+    try:
+        yield draft
+        with suppress(FileNotFoundError):
+            folder.rmdir()
+        os.replace(draft, folder)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ScenarioError(f"cannot write {folder}: {reason}; name another folder") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

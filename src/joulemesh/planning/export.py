@@ -32,7 +32,6 @@ from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.files.arrays import ArrayFile, open_arrays
 from joulemesh.files.bounded import parse_json
-from joulemesh.files.limits import PLAN, RECORD
 from joulemesh.ledger import Ledger, alike
 from joulemesh.optional import frame, require
 from joulemesh.planning.plan import COLUMNS, ledger_of
@@ -251,7 +250,7 @@ def stored_record(file: ArrayFile) -> dict[str, Any]:
         ValueError: there is no such record, or it is damaged.
     """
     array = file["plan"]
-    if array.dtype.kind != "U" or array.size != 1 or array.nbytes > 4 * RECORD.now:
+    if array.dtype.kind != "U" or array.size != 1:
         raise ValueError("its record is damaged")
     record = parse_json(str(array))
     if not isinstance(record, dict):
@@ -285,7 +284,7 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
     from joulemesh.planning.static import plan_of
 
     try:
-        with open_arrays(Path(path), PLAN.now) as file:
+        with open_arrays(Path(path)) as file:
             record = stored_record(file)
             names = ("rounds", "active", "exchanged")
             stored: dict[str, Any] = {name: file[name] for name in names}

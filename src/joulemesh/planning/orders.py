@@ -20,8 +20,7 @@ import numpy as np
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.files.arrays import open_arrays
-from joulemesh.files.bounded import parse_json, read_bounded
-from joulemesh.files.limits import PLAN
+from joulemesh.files.bounded import parse_json
 from joulemesh.planning.plan import digest_of
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ class Orders:
             ScenarioError: the file holds none.
         """
         npz = Path(path).suffix.lower() == ".npz"
-        read = _read_npz if npz else (lambda at: _read(parse_json(read_bounded(at, PLAN.now))))
+        read = _read_npz if npz else (lambda at: _read(parse_json(at.read_bytes())))
         return _checked(lambda: read(Path(path)), str(path))
 
 
@@ -297,7 +296,7 @@ def _write_npz(mine: Orders, draft: IO[bytes]) -> None:
 
 
 def _read_npz(path: Path) -> Orders:
-    with open_arrays(path, PLAN.now) as file:
+    with open_arrays(path) as file:
         record = parse_json(str(file["orders"]))
         for name in _ARRAYS:
             record[name] = file[name].tolist()

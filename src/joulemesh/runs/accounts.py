@@ -16,7 +16,6 @@ import numpy as np
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_whole
 from joulemesh.files.arrays import open_arrays
-from joulemesh.files.limits import PLAN
 from joulemesh.methods.setting import MethodAccount
 from joulemesh.planning.export import load_plan, origins_of, stored_record
 from joulemesh.planning.ground import Workload
@@ -130,7 +129,7 @@ def load_account(path: Path, scenario: Scenario) -> Account:
         ScenarioError: the file holds no account of this scenario.
     """
     try:
-        with open_arrays(path, PLAN.now) as file:
+        with open_arrays(path) as file:
             record = stored_record(file)
             if "method" in record:
                 stored: dict[str, Any] = {name: file.get(name) for name in _ARRAYS}

@@ -17,7 +17,6 @@ from joulemesh.data.load import spec_for
 from joulemesh.data.reading import HUB
 from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.files.bounded import read_json
-from joulemesh.files.limits import RECORD
 from joulemesh.methods import citations
 from joulemesh.planning.static import plan
 from joulemesh.registries import MODELS, PARTITIONS, SCHEMES
@@ -88,7 +87,7 @@ def used_by(scenario: Scenario, methods: Sequence[str]) -> list[Used]:
 
 def _record(path: Path) -> Mapping[str, Any]:
     try:
-        found = read_json(path, RECORD.now)
+        found = read_json(path)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

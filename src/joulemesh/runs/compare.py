@@ -15,7 +15,7 @@ from typing import Any
 from joulemesh.data import Dataset
 from joulemesh.files import make_folder, write_text
 from joulemesh.files.lock import FolderLock
-from joulemesh.files.verify import commit_all
+from joulemesh.files.manifest import commit_all
 from joulemesh.files.whole import sweep
 from joulemesh.results.comparison import AXES, Comparison
 from joulemesh.results.comparison_worlds import WorldsComparison

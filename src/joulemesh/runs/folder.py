@@ -33,11 +33,16 @@ from joulemesh.files import make_folder, write_bytes, write_text, write_whole
 from joulemesh.files.arrays import ArrayFile, open_arrays
 from joulemesh.files.bounded import read_json
 from joulemesh.files.disk import DISK
-from joulemesh.files.growing import GrowingFile
-from joulemesh.files.limits import EVALUATIONS, PLAN, RECORD
 from joulemesh.files.lock import FolderLock
-from joulemesh.files.manifest import MANIFEST, Commit, Manifest, digest_of
-from joulemesh.files.verify import ahead_of, strangers_in
+from joulemesh.files.manifest import (
+    MANIFEST,
+    Commit,
+    GrowingFile,
+    Manifest,
+    ahead_of,
+    digest_of,
+    strangers_in,
+)
 from joulemesh.files.whole import sweep
 from joulemesh.metrics import reported
 from joulemesh.models.curves import COUNTS, column_names
@@ -188,11 +193,6 @@ class RunFolder:
         if known is None:
             return ""
         path = self.path / "metrics.csv"
-        if known.bytes > EVALUATIONS.now:
-            raise ScenarioError(
-                f"{path} holds {known.bytes:,} bytes of evaluations, more than the "
-                f"{EVALUATIONS.now:,} that are read on this machine: use one with more memory"
-            )
         self.refuse_damage(["metrics.csv"], remedy="restore it from a copy")
         with path.open("rb") as file:
             return file.read(known.bytes).decode()
@@ -218,12 +218,12 @@ class RunFolder:
     @contextmanager
     def _arrays(self, name: str) -> Iterator[ArrayFile]:
         """A file of arrays that this version, or an earlier one, wrote."""
-        with self._undamaged(name), open_arrays(self.path / name, PLAN.now) as file:
+        with self._undamaged(name), open_arrays(self.path / name) as file:
             yield file
 
     def _read_json(self, name: str) -> dict[str, Any]:
         with self._undamaged(name):
-            record = read_json(self.path / name, RECORD.now)
+            record = read_json(self.path / name)
             if not isinstance(record, dict):
                 raise ValueError("it is no record")
             return record

@@ -16,10 +16,9 @@ from typing import Any
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_text
-from joulemesh.files.bounded import parse_json, read_bounded
-from joulemesh.files.limits import SCENARIO
+from joulemesh.files.bounded import parse_json
 from joulemesh.files.lock import FolderLock
-from joulemesh.files.verify import commit_all
+from joulemesh.files.manifest import commit_all
 from joulemesh.files.whole import sweep as sweep_drafts
 from joulemesh.optional import MissingPackageError
 from joulemesh.results.sweep import Point, Sweep
@@ -269,7 +268,7 @@ def _begin(place: Path, asked: Mapping[str, Any]) -> None:
     now = parse_json(json.dumps(asked))
     if path.exists():
         try:
-            then = parse_json(read_bounded(path, SCENARIO.now).decode())
+            then = parse_json(path.read_bytes().decode())
             other = _other(then, now)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise ScenarioError(f"{path} is damaged; remove it, or choose another --out") from None

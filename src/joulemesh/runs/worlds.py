@@ -21,7 +21,6 @@ from typing import Any
 from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.files import make_folder, write_text
 from joulemesh.files.bounded import read_json
-from joulemesh.files.limits import RECORD
 from joulemesh.files.lock import LOCK, FolderLock
 from joulemesh.files.manifest import MANIFEST
 from joulemesh.files.whole import sweep
@@ -68,7 +67,7 @@ class WorldsFolder:
             return None
         path = self.path / _MARK
         try:
-            said = read_json(path, RECORD.now)
+            said = read_json(path)
             origins = {name: Origin.parse(text) for name, text in said["origins"].items()}
             scenario = Scenario.load(self.path / "scenario.toml").with_origins(origins)
             return RunRequest.read(scenario, {**said, "worlds": int(said["worlds"])})

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files.bounded import read_json
-from joulemesh.files.limits import RECORD as RECORD_LIMIT
 from joulemesh.files.manifest import sha256_of
 from joulemesh.scenario.sections import FILES, SECTIONS, Section
 
@@ -273,7 +272,7 @@ def input_notes(folder: Path, scenario: Scenario) -> Iterator[str]:
     """
     record: Any = None
     with suppress(OSError, ValueError):
-        record = read_json(folder / RECORD, RECORD_LIMIT.now)
+        record = read_json(folder / RECORD)
     if not isinstance(record, dict):
         return
     now = input_files(scenario)

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import parse_json, read_bounded
-from joulemesh.files.limits import SCENARIO
+from joulemesh.files.bounded import parse_json
 from joulemesh.scenario.complete import completed, own_statements
 from joulemesh.scenario.given import (
     ASSUMED,
@@ -321,7 +320,7 @@ class Scenario(BaseModel):
         path = Path(path)
         kind, read = ("JSON", parse_json) if path.suffix == ".json" else ("TOML", tomllib.loads)
         try:
-            values = read(read_bounded(path, SCENARIO.now).decode())
+            values = read(path.read_bytes().decode())
         except ScenarioError:
             raise
         except OSError as error:

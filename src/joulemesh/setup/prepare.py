@@ -25,9 +25,8 @@ from joulemesh import models
 from joulemesh.data import Dataset, Partition, from_arrays, load_for, partition_for
 from joulemesh.data.dataset import check_loss
 from joulemesh.data.federated import from_partitions, is_partitioned
-from joulemesh.data.readers import Frame, is_frame
 from joulemesh.data.reading import check_only_tables, reading_of
-from joulemesh.data.table import from_table
+from joulemesh.data.table import Frame, from_table, is_frame
 from joulemesh.errors import ScenarioError
 from joulemesh.metrics import AUTO, CROSS_ENTROPY, loss_named, name_of
 from joulemesh.models.core import of_jax, with_loss

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from joulemesh.files.arrays import open_arrays
 from joulemesh.files.cache import find, keep, require_usable, user_cache
-from joulemesh.files.limits import KEPT_RUN
 from joulemesh.metrics import Reported
 from joulemesh.models.curves import CURVES, column_names
 from joulemesh.results.entry import Entry
@@ -92,7 +91,7 @@ def from_bytes(content: bytes) -> Record:
         ValueError: it is not such a file, or it is damaged.
     """
     try:
-        with open_arrays(content, len(content)) as file:
+        with open_arrays(content) as file:
             arrays: dict[str, Any] = {name: file[name] for name in (f.name for f in fields(Record))}
         return Record(**{**arrays, "diverged": int(arrays["diverged"])})
     except (OSError, TypeError, ValueError) as error:
@@ -137,7 +136,7 @@ class Cache:
         """The run under a key; None if there is none, or if its file is damaged."""
         if key is None:
             return None
-        content = find(self._place(key), KEPT_RUN.now)
+        content = find(self._place(key))
         with suppress(ValueError):
             return None if content is None else from_bytes(content)
         return None

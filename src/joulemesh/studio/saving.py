@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
-from joulemesh.files.bounded import read_bounded
-from joulemesh.files.limits import SCENARIO, TABLE
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import renamed
 from joulemesh.scenario.sections import FILES, SECTIONS
@@ -268,7 +266,7 @@ def save_scenario(
     if not own:
         write_text(place, rewritten(before, scenario, place.parent))
         return written
-    text = read_bounded(Path(str(table)), TABLE.now).decode()
+    text = Path(str(table)).read_bytes().decode()
     write_text(beside, text)
     kept = scenario.override({"devices.table": str(beside.resolve())})
     write_text(place, rewritten(before, kept, place.parent))
@@ -278,7 +276,7 @@ def save_scenario(
 def _text_of(path: Path) -> str:
     """The text of a file that is to be replaced."""
     try:
-        return read_bounded(path, SCENARIO.now).decode("utf-8")
+        return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ScenarioError(f"{path} cannot be replaced: {why}; choose another name") from None

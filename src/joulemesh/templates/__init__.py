@@ -12,7 +12,7 @@ from pathlib import Path
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_bytes
-from joulemesh.files.folders import require_empty
+from joulemesh.files.whole import require_empty
 
 __all__ = ["PROJECT", "flower_models", "flower_template", "lay_out"]
 

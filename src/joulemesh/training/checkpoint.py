@@ -127,5 +127,5 @@ def _everywhere(arrays: Arrays) -> Arrays:
         return base64.b64encode(buffer.getvalue()).decode("ascii")
 
     content = base64.b64decode(hosts.on_leader(packed))
-    with open_arrays(content, len(content)) as file:
-        return {name: file[name] for name in file.names}
+    with open_arrays(content) as file:
+        return dict(file)

@@ -19,8 +19,6 @@ import numpy as np
 
 from joulemesh.errors import ScenarioError
 from joulemesh.files import write_text
-from joulemesh.files.bounded import read_bounded
-from joulemesh.files.limits import TABLE
 from joulemesh.tables import number_column, read_table
 
 _NAME, _ENERGY, _ROUNDS = "Device Name", "Energy (Wh)", "Number of training rounds"
@@ -99,7 +97,7 @@ def links_of_decentralizepy(source: str | Path, target: str | Path) -> None:
     """
     wrong = f"{source} is no graph of decentralizepy: a number of nodes, then a pair on each line"
     try:
-        text = read_bounded(Path(source), TABLE.now).decode("utf-8")
+        text = Path(source).read_bytes().decode("utf-8")
         count, *pairs = (tuple(map(int, line.split())) for line in text.splitlines() if line)
         ends = np.array(pairs, np.int64)
     except OSError as error:

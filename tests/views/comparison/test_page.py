@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from joulemesh.errors import ScenarioError
-from joulemesh.files.verify import verified
+from joulemesh.files.manifest import verified
 from joulemesh.methods import lookup
 from joulemesh.results.comparison import Comparison
 from joulemesh.results.entry import Entry

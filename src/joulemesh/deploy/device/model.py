@@ -31,7 +31,7 @@ from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.errors import ScenarioError
 from joulemesh.files import make_folder, write_bytes, write_text
 from joulemesh.files.bounded import read_bounded, read_json
-from joulemesh.files.limits import NODE_STATE, RECORD
+from joulemesh.files.limits import NODE_STATE
 from joulemesh.models.described import config, loading
 from joulemesh.own_code import in_file_parts
 from joulemesh.training.tensors import Arrays
@@ -199,7 +199,7 @@ def read_model(folder: Path) -> ModelFile:
     from safetensors.numpy import load
 
     try:
-        about = read_json(folder / CONFIG, RECORD.now)
+        about = read_json(folder / CONFIG)
         params = load(read_bounded(folder / FILE, NODE_STATE.now))
         found = ModelFile(folder, about, params)
         if found.iteration >= 0 and found.name and isinstance(found.complete, bool):

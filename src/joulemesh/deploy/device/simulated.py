@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
 from joulemesh.data import Dataset
+from joulemesh.data.arrays import open_npz
 from joulemesh.data.catalog import DATASETS
 from joulemesh.data.own import own_data as read_own
 from joulemesh.data.reading import is_table, reading_of
 from joulemesh.data.table import open_table
 from joulemesh.deploy.fleet.task import Task
 from joulemesh.errors import ScenarioError
-from joulemesh.files.arrays import open_arrays
-from joulemesh.files.limits import DATA
 from joulemesh.metrics import Metric, loss_named, reported, score_metric
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.planning.ground import Workload
@@ -239,9 +238,9 @@ def _tells_holders(path: Path, holder: str) -> bool:
     if path.suffix != ".npz" or not path.is_file():
         return True  # whoever reads it says what is wrong
     try:
-        with open_arrays(path, DATA.now, packed=True) as file:
+        with open_npz(path) as file:
             return f"{holder}_train" in file
-    except ValueError:  # damaged
+    except ScenarioError:  # damaged
         return True
 
 
