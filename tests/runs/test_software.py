@@ -30,8 +30,7 @@ METHODS = ["adaptive", "fixed:1"]
 # The sentence of methods.txt about each library.
 SAID = {
     "jax": "Models were trained and evaluated with JAX {jax} and jaxlib {jaxlib}.",
-    "torch": "Models were trained with PyTorch {torch}, and evaluated with JAX {jax} and jaxlib "
-    "{jaxlib}.",
+    "torch": "Models were trained and evaluated with PyTorch {torch}.",
 }
 
 

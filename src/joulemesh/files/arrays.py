@@ -15,7 +15,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.lib.npyio import NpzFile as ArrayFile
 
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError)
+# RuntimeError is zipfile's for a file said to be encrypted or packed in an unknown way
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError)
 
 
 @contextmanager
