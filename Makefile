@@ -41,7 +41,7 @@ test-gpu: .venv/ready ## what needs an accelerator
 
 test-flower: .venv/ready ## the exported app in Flower's own simulation, in an environment of its own
 	python=$$($(BIN)/python -m benchmarks.environments flower-app $(FLOWER)) && \
-		JOULEMESH_FLWR_PYTHON="$$python" $(BIN)/pytest -q tests/export/test_flower.py -k flowers_simulation
+		JOULEMESH_FLWR_PYTHON="$$python" $(BIN)/pytest -q tests/study/test_flower.py -k flowers_simulation
 
 axe: .bench/axe/package/axe.min.js ## fetch axe-core, with which tests check that pages are accessible
 

@@ -19,9 +19,9 @@ import numpy as np
 
 from benchmarks.common import ROOT, machine, table
 from joulemesh.models.curves import CURVES
-from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
-from joulemesh.studies.record import Record, entry_of
+from joulemesh.study.comparison import Comparison
+from joulemesh.study.record import Record, entry_of
 from joulemesh.views.figures import comparison_figure
 from joulemesh.views.markdown import Markdown, escape
 from joulemesh.views.style import save_figure

@@ -86,7 +86,7 @@ def _rate(moments: list[tuple[int, float]]) -> float:
 def folder_of_checkpoints(place: Path) -> int:
     """Make a run folder whose manifest names many checkpoints of an MLP; the bytes in it."""
     import joulemesh
-    from joulemesh.runs import folder, sinks
+    from joulemesh.study import folder, sinks
 
     before = folder._KEPT, sinks.SAVE_EVERY_S
     folder._KEPT, sinks.SAVE_EVERY_S = CHECKPOINTS, 0.0  # keep all, one after every chunk

@@ -21,7 +21,7 @@ _BEFORE = """
 import json, sys, tempfile, time
 from pathlib import Path
 import joulemesh
-from joulemesh.runs.folder import RunFolder
+from joulemesh.study.folder import RunFolder
 from joulemesh.training.jax.engine import Engine
 spent = {}
 def timed(owner, name, label):

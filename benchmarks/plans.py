@@ -24,11 +24,11 @@ from matplotlib.figure import Figure
 
 from benchmarks.common import ROOT, machine, table
 from benchmarks.comparison import figure_of
-from joulemesh.results.comparison import Comparison
-from joulemesh.results.entry import Entry
-from joulemesh.results.statistics import band
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import ASSUMED
+from joulemesh.study.comparison import Comparison
+from joulemesh.study.entry import Entry
+from joulemesh.study.statistics import band
 from joulemesh.views.markdown import Markdown, escape
 from joulemesh.views.palette import CURVES as PALETTE
 from joulemesh.views.style import save_figure, styled

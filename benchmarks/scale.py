@@ -19,7 +19,7 @@ ITERATIONS, ROUNDS, HIDDEN = 3, 2, 200
 _RUN = """
 import json, sys, tempfile, time
 import joulemesh
-from joulemesh.runs import folder
+from joulemesh.study import folder
 count, iterations, rounds, hidden = map(int, sys.argv[1:])
 scenario = joulemesh.Scenario.preset("adaptive").override({
     "devices.count": count, "devices.samples": 4, "network.topology": "geometric",

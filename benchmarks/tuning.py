@@ -15,8 +15,8 @@ import tempfile
 import time
 
 import joulemesh
-from joulemesh.tuning.pricing import Candidate, Pricing
-from joulemesh.tuning.space import Space
+from joulemesh.study.pricing import Candidate, Pricing
+from joulemesh.study.space import Space
 
 _MANY = {
     "devices.count": 100_000,

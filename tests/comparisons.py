@@ -11,10 +11,10 @@ import pytest
 
 import joulemesh
 from joulemesh.data import Dataset, load
-from joulemesh.results.comparison import Comparison
-from joulemesh.results.sweep import Sweep
 from joulemesh.scenario import Scenario
-from joulemesh.studies.compare import DEFAULT_METHODS
+from joulemesh.study.bench import DEFAULT_METHODS
+from joulemesh.study.comparison import Comparison
+from joulemesh.study.sweep_result import Sweep
 from joulemesh.training.jax import engine as learners
 from joulemesh.training.jax.engine import Engine
 from tests.ideal import ideal

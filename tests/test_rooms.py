@@ -29,15 +29,6 @@ PACKAGES = [room for room in LINE if HOME.joinpath(*room.split("."), "__init__.p
 # calls it through the front door.
 UPWARD = {
     ("planning/plan.py", "joulemesh.views.notebook.html"),
-    ("results/comparison.py", "joulemesh.runs.compare"),
-    ("results/comparison.py", "joulemesh.views.figures"),
-    ("results/comparison.py", "joulemesh.views.tables"),
-    ("results/comparison.py", "joulemesh.views.notebook.html"),
-    ("results/result.py", "joulemesh.runs.compare"),
-    ("results/result.py", "joulemesh.views.notebook.html"),
-    ("results/sweep.py", "joulemesh.runs.sweep"),
-    ("results/sweep.py", "joulemesh.views.figures"),
-    ("results/sweep.py", "joulemesh.views.tables"),
     ("scenario/scenario.py", "joulemesh.views.notebook.html"),
 }
 HEAVY = {"jax", "jaxlib", "optax", "flax", "orbax", "torch", "tensorflow"}
@@ -77,7 +68,7 @@ def late():
 )
 def test_the_import_reader_sees_through_the_front_door(source: str) -> None:
     seen = [one.name for one in imports(ast.parse(source), "joulemesh.data") if one.door]
-    assert seen == ["joulemesh.runs.run"]
+    assert seen == ["joulemesh.study.run"]
 
 
 def test_every_module_stands_in_a_known_room() -> None:
@@ -158,7 +149,7 @@ except SystemExit as end:
         "import joulemesh.planning, joulemesh.planning.plan, joulemesh.data, joulemesh.models",
         "import joulemesh; joulemesh.plan(joulemesh.Scenario.preset('paper')).to_json()",
         "import joulemesh; joulemesh.plan(joulemesh.Scenario())._repr_html_()",
-        "import joulemesh.results.comparison_worlds, joulemesh.results.result_worlds",
+        "import joulemesh.study.comparison_worlds, joulemesh.study.result_worlds",
         "import joulemesh.methods" if (HOME / "methods" / "__init__.py").exists() else "pass",
     ],
 )

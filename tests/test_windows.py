@@ -199,7 +199,7 @@ def test_the_search_finds_text_without_an_encoding() -> None:
 @pytest.mark.slow
 def test_the_search_covers_all_that_was_loaded(acted: Acted) -> None:
     places = {name.split(".")[1] for name in acted.loaded if "." in name}
-    assert {"planning", "training", "studies", "views"} <= places
+    assert {"planning", "training", "study", "views"} <= places
     assert not places & NOT_SEARCHED
 
 

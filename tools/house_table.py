@@ -44,7 +44,7 @@ BEFORE = {
     "modules": 718,
     "rooms": 30,
     "own modules that `methods.fedavg` needs": 160,
-    "own modules that `runs.run` needs": 252,
+    "own modules that `study.run` needs": 252,
     "functions that `joulemesh run` passes": 1_027,
     "files that `joulemesh run` passes": 198,
     "rooms that `joulemesh run` passes": 16,
@@ -62,7 +62,7 @@ TARGET = {
     "modules": "≤ 330",
     "rooms": "≤ 18",
     "own modules that `methods.fedavg` needs": "≤ 40",
-    "own modules that `runs.run` needs": "≤ 90",
+    "own modules that `study.run` needs": "≤ 90",
     "functions that `joulemesh run` passes": "≤ 450",
     "files that `joulemesh run` passes": "≤ 90",
     "rooms that `joulemesh run` passes": "≤ 11",
@@ -136,7 +136,7 @@ def passed() -> list[tuple[str, str]]:
     return [(file, name) for file, name in json.loads(done.stdout.rsplit("PASSED", 1)[1])]
 
 
-def measure(run: str = "joulemesh.runs.run") -> dict[str, Any]:
+def measure(run: str = "joulemesh.study.run") -> dict[str, Any]:
     """All figures, by name.
 
     Args:
@@ -168,7 +168,7 @@ def measure(run: str = "joulemesh.runs.run") -> dict[str, Any]:
         "modules": len(texts),
         "rooms": sum((HOME / room).is_dir() for room in LINE),
         "own modules that `methods.fedavg` needs": needs("joulemesh.methods.fedavg"),
-        "own modules that `runs.run` needs": needs(run),
+        "own modules that `study.run` needs": needs(run),
         "functions that `joulemesh run` passes": len(calls),
         "files that `joulemesh run` passes": len({file for file, _ in calls}),
         "rooms that `joulemesh run` passes": len(

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from joulemesh.planning.advice import Answer, advice
     from joulemesh.planning.plan import Plan
     from joulemesh.planning.static import plan
-    from joulemesh.results.comparison import Comparison
-    from joulemesh.results.result import Result
-    from joulemesh.results.sweep import Sweep
-    from joulemesh.runs.compare import compare
-    from joulemesh.runs.compare import save_comparison as save_comparison
-    from joulemesh.runs.compare import save_result as save_result
-    from joulemesh.runs.run import run
-    from joulemesh.runs.sweep import save_sweep as save_sweep
-    from joulemesh.runs.sweep import sweep
-    from joulemesh.runs.tune import Tuned, tune
     from joulemesh.scenario import Scenario
+    from joulemesh.study.compare import compare
+    from joulemesh.study.compare import save_comparison as save_comparison
+    from joulemesh.study.compare import save_result as save_result
+    from joulemesh.study.comparison import Comparison
+    from joulemesh.study.result import Result
+    from joulemesh.study.run import run
+    from joulemesh.study.sweep import save_sweep as save_sweep
+    from joulemesh.study.sweep import sweep
+    from joulemesh.study.sweep_result import Sweep
+    from joulemesh.study.tune import Tuned, tune
     from joulemesh.theory.measured.estimate import estimate
     from joulemesh.views.figures import comparison_figure as comparison_figure
     from joulemesh.views.figures import sweep_figure as sweep_figure
@@ -70,32 +70,32 @@ __all__ = [
 _HOME = {
     "Answer": "joulemesh.planning.advice",
     "Calibration": "joulemesh.calibration.calibration",
-    "Comparison": "joulemesh.results.comparison",
+    "Comparison": "joulemesh.study.comparison",
     "InfeasibleError": "joulemesh.errors",
     "JoulemeshError": "joulemesh.errors",
     "Plan": "joulemesh.planning.plan",
     "ProgressBar": "joulemesh.views.notebook.progress",
-    "Result": "joulemesh.results.result",
+    "Result": "joulemesh.study.result",
     "Scenario": "joulemesh.scenario",
     "ScenarioError": "joulemesh.errors",
-    "Sweep": "joulemesh.results.sweep",
-    "Tuned": "joulemesh.runs.tune",
+    "Sweep": "joulemesh.study.sweep_result",
+    "Tuned": "joulemesh.study.tune",
     "advice": "joulemesh.planning.advice",
     "calibrate": "joulemesh.calibration.calibrate",
-    "compare": "joulemesh.runs.compare",
+    "compare": "joulemesh.study.compare",
     "comparison_figure": "joulemesh.views.figures",
     "comparison_text": "joulemesh.views.tables",
     "estimate": "joulemesh.theory.measured.estimate",
     "notebook_html": "joulemesh.views.notebook.html",
     "plan": "joulemesh.planning.static",
-    "run": "joulemesh.runs.run",
-    "save_comparison": "joulemesh.runs.compare",
-    "save_result": "joulemesh.runs.compare",
-    "save_sweep": "joulemesh.runs.sweep",
-    "sweep": "joulemesh.runs.sweep",
+    "run": "joulemesh.study.run",
+    "save_comparison": "joulemesh.study.compare",
+    "save_result": "joulemesh.study.compare",
+    "save_sweep": "joulemesh.study.sweep",
+    "sweep": "joulemesh.study.sweep",
     "sweep_figure": "joulemesh.views.figures",
     "sweep_text": "joulemesh.views.tables",
-    "tune": "joulemesh.runs.tune",
+    "tune": "joulemesh.study.tune",
 }
 
 

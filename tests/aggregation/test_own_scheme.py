@@ -33,7 +33,7 @@ from joulemesh.own_code import run_file
 from joulemesh.planning.pricing import LINK_REPORT_BITS
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario
-from joulemesh.setup.from_plan import schedule_of
+from joulemesh.training.from_plan import schedule_of
 from joulemesh.views.plan.console import show_plan
 from joulemesh.world import build_world
 from joulemesh.world.links import LinkCosts

@@ -14,7 +14,7 @@ from joulemesh.aggregation.patterned import Patterned
 from joulemesh.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
-from joulemesh.setup.from_plan import schedule_of
+from joulemesh.training.from_plan import schedule_of
 
 PATTERNS: list[Any] = [
     "neighbours",

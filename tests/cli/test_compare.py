@@ -122,7 +122,7 @@ def test_refusals_are_one_line(command: Command, arguments: tuple[str, ...], mes
 
 
 def test_ctrl_c_says_how_to_go_on(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from joulemesh.runs import compare
+    from joulemesh.study import compare
 
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt

@@ -18,8 +18,8 @@ import typer
 import joulemesh
 from joulemesh.cli.main import app, main
 from joulemesh.profiles import DEVICES, RADIOS
-from joulemesh.runs import doctor
 from joulemesh.scenario import PRESETS
+from joulemesh.study import doctor
 
 Command: TypeAlias = Callable[..., SimpleNamespace]
 
@@ -248,7 +248,7 @@ def test_the_self_test_refuses_a_loss_that_is_no_number(monkeypatch: pytest.Monk
     import numpy as np
 
     lost = SimpleNamespace(loss=np.array([np.nan]), accuracy=np.array([0.1]))
-    monkeypatch.setattr("joulemesh.runs.run.run", lambda scenario: lost)
+    monkeypatch.setattr("joulemesh.study.run.run", lambda scenario: lost)
     assert "ArithmeticError: loss nan" in doctor.examine()["problems"][0]
 
 

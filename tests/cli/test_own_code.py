@@ -210,7 +210,7 @@ def test_a_defect_of_joulemesh_is_not_blamed_on_the_users_file(
     def broken(*arguments: object, **options: object) -> None:
         raise RuntimeError("ours")
 
-    monkeypatch.setattr("joulemesh.runs.compare.compare", broken)
+    monkeypatch.setattr("joulemesh.study.compare.compare", broken)
     with pytest.raises(RuntimeError, match="ours"):
         command("")
 

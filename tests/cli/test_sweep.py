@@ -150,7 +150,7 @@ def test_another_sweep_in_the_folder_is_refused(command: Command) -> None:
 
 
 def test_ctrl_c_says_how_to_go_on(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from joulemesh.runs import sweep
+    from joulemesh.study import sweep
 
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt

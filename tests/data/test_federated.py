@@ -328,7 +328,7 @@ def test_flower_datasets_itself(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_shards_of_an_exported_flower_app_are_read_as_they_are(tmp_path: Path) -> None:
-    from joulemesh.export.flower import export_flower
+    from joulemesh.study.flower import export_flower
 
     first = joulemesh.Scenario.preset("adaptive").override({"devices.count": 3})
     app = export_flower(first, tmp_path / "app")

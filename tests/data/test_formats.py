@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from joulemesh.data import Dataset, Reading, from_arrays, load
 from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
-from joulemesh.setup.prepare import the_dataset
+from joulemesh.training.prepare import the_dataset
 
 
 class Rows(NamedTuple):

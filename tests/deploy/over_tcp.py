@@ -98,10 +98,10 @@ def simulated(plan: Plan) -> list[Vector]:
     from jax.flatten_util import ravel_pytree
 
     from joulemesh.models import build
-    from joulemesh.setup.from_plan import schedule_of
-    from joulemesh.setup.prepare import partitions, the_dataset
     from joulemesh.training import Engine, Options
+    from joulemesh.training.from_plan import schedule_of
     from joulemesh.training.jax.platform import precision_scope
+    from joulemesh.training.prepare import partitions, the_dataset
 
     scenario = plan.scenario
     training, data = scenario.training, the_dataset(scenario)

@@ -211,8 +211,8 @@ def test_a_fleet_that_follows_a_trace_ends_with_the_simulated_runs_parameters(
     """Device 1 leaves and comes back; the engine plays the views that this makes."""
     from joulemesh.deploy.device.simulated import simulated_learner
     from joulemesh.models import build
-    from joulemesh.setup.prepare import partitions, the_dataset
     from joulemesh.training import Engine, Options
+    from joulemesh.training.prepare import partitions, the_dataset
 
     asked = scenario(tmp_path, "t,device,available\n5,1,0\n15,1,1\n")
     made = joulemesh.plan(steadfast(asked))

@@ -40,7 +40,7 @@ from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.view import LATE, Proof, View
 from joulemesh.deploy.virtual.hardware import VirtualSigner
 from joulemesh.errors import ScenarioError
-from joulemesh.export.model import export_model
+from joulemesh.study.export import export_model
 
 ROWS = 60
 TABLE = "name,profile,cycles_per_sample,energy_j\n" + "".join(

@@ -31,7 +31,7 @@ from joulemesh.deploy.node.ending import RETIRED
 from joulemesh.deploy.record.history import read_history
 from joulemesh.deploy.settings import Settings
 from joulemesh.planning.plan import Plan
-from joulemesh.runs.deployment import report_of_fleet
+from joulemesh.study.deployment import report_of_fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 

@@ -21,9 +21,9 @@ from joulemesh.models import build
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
-from joulemesh.setup.from_plan import schedule_of
-from joulemesh.setup.prepare import partitions
 from joulemesh.training import DeviceTrainer, Engine, Options
+from joulemesh.training.from_plan import schedule_of
+from joulemesh.training.prepare import partitions
 from tests.deploy.test_continuation import full, small
 
 Vector = NDArray[Any]

@@ -19,9 +19,9 @@ from joulemesh.deploy.record.history import read_history
 from joulemesh.errors import ScenarioError
 from joulemesh.own_code import run_file
 from joulemesh.planning.plan import Plan
-from joulemesh.setup.from_plan import schedule_of
-from joulemesh.setup.prepare import partitions, the_dataset, the_model
 from joulemesh.training import Options
+from joulemesh.training.from_plan import schedule_of
+from joulemesh.training.prepare import partitions, the_dataset, the_model
 from tests.deploy.over_tcp import apart, carried_out, kept, packed, small
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")

@@ -11,7 +11,7 @@ from scipy import sparse
 from joulemesh.methods import Setting, build
 from joulemesh.planning.static import plan
 from joulemesh.scenario import Scenario
-from joulemesh.setup.from_plan import schedule_of
+from joulemesh.training.from_plan import schedule_of
 
 
 def test_adaptive_is_the_plan(small: Scenario) -> None:

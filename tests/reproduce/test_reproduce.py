@@ -18,9 +18,9 @@ from joulemesh.cli.reproduce import reproduce as command
 from joulemesh.data import partition
 from joulemesh.errors import ScenarioError
 from joulemesh.models.curves import CURVES
-from joulemesh.results.entry import Entry
-from joulemesh.studies import record
-from joulemesh.studies.record import Record
+from joulemesh.study import record
+from joulemesh.study.entry import Entry
+from joulemesh.study.record import Record
 from joulemesh.training.driver import DivergedError
 from joulemesh.views.markdown import escape
 from yan_li_2024 import FIGURES, LEARNED, fig6, fig9, redo

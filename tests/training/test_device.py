@@ -16,9 +16,9 @@ from joulemesh.models import build
 from joulemesh.planning.orders import Orders, orders
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
-from joulemesh.setup.from_plan import schedule_of
-from joulemesh.setup.prepare import partitions
 from joulemesh.training import DeviceTrainer, DivergedError, Engine, Options, Schedule
+from joulemesh.training.from_plan import schedule_of
+from joulemesh.training.prepare import partitions
 
 DEVICES, ITERATIONS = 5, 3
 

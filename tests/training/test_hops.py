@@ -17,10 +17,10 @@ import joulemesh
 from joulemesh.aggregation.contract import execute
 from joulemesh.data import Dataset, from_arrays
 from joulemesh.models import build
-from joulemesh.setup.from_plan import schedule_of
-from joulemesh.setup.prepare import partitions
+from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.options import Options
+from joulemesh.training.prepare import partitions
 from joulemesh.training.reference import run_reference
 
 DEVICES, ITERATIONS = 6, 3

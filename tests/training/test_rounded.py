@@ -23,14 +23,14 @@ from joulemesh.models import build
 from joulemesh.planning.losses import carried_out
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
-from joulemesh.setup.from_plan import schedule_of
-from joulemesh.setup.prepare import partitions
 from joulemesh.training import DivergedError
 from joulemesh.training.arrays import half
 from joulemesh.training.exchange import Context, Exchange, entering
+from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.options import Options
+from joulemesh.training.prepare import partitions
 from joulemesh.training.reference import run_reference
 from joulemesh.training.schedule import Schedule
 from tests.samples import sample

@@ -15,7 +15,7 @@ import pytest
 
 import joulemesh
 from joulemesh.planning.plan import Plan
-from joulemesh.results.sweep import Sweep
+from joulemesh.study.sweep_result import Sweep
 from joulemesh.views.comparison import render_comparison
 from joulemesh.views.deployment.page import render_deployment
 from joulemesh.views.page import asset, render_page

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from joulemesh.results.statistics import CONFIDENCE, Estimate, estimate
+from joulemesh.study.statistics import CONFIDENCE, Estimate, estimate
 
 LEAST_SEEDS = 5
 

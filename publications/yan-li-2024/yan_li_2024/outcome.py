@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.results.statistics import estimate
+from joulemesh.study.statistics import estimate
 from yan_li_2024.claims import Finding
 
 FloatArray = NDArray[np.float64]

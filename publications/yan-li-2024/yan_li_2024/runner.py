@@ -22,18 +22,17 @@ from joulemesh.data import Dataset
 from joulemesh.errors import JoulemeshError
 from joulemesh.metrics import reported
 from joulemesh.models.core import Model
-from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
-from joulemesh.setup.prepare import partitions, the_dataset, the_jax_model
-from joulemesh.studies.contest import Accuracy, records_of
-from joulemesh.studies.identity import (
+from joulemesh.study.contest import Accuracy, records_of
+from joulemesh.study.entry import Entry
+from joulemesh.study.identity import (
     contender_digest,
     data_digest,
     key_of,
     model_digest,
     record_of,
 )
-from joulemesh.studies.record import Cache, Record, entry_of
+from joulemesh.study.record import Cache, Record, entry_of
 from joulemesh.training.driver import (
     DivergedError,
     Interrupt,
@@ -46,6 +45,7 @@ from joulemesh.training.driver import (
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.platform import configure
 from joulemesh.training.options import Options
+from joulemesh.training.prepare import partitions, the_dataset, the_jax_model
 from joulemesh.training.trace import Trace
 from yan_li_2024.clock import Account, Chunk, compilations
 from yan_li_2024.jobs import Job, pad

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data.catalog import spec
-from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
+from joulemesh.study.entry import Entry
 from yan_li_2024.outcome import Row
 
 CURVE_COLUMNS = ("test_accuracy", "device_accuracy_mean", "train_loss", "consensus")

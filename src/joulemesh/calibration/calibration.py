@@ -43,7 +43,7 @@ from joulemesh.files import write_text
 from joulemesh.machine import cpus
 from joulemesh.meters import Meter, MeterError
 from joulemesh.meters.meter import flag, model_of_board, number_of
-from joulemesh.results.statistics import estimate
+from joulemesh.study.statistics import estimate
 from joulemesh.tables import read_table
 
 _CPUS = "sys/devices/system/cpu"

@@ -34,7 +34,7 @@ def cite(
     Joulemesh and the paper that it implements are among them. What has no publication, or one that
     is not recorded, is named in a comment.
     """
-    from joulemesh.runs.cite import references, used_in
+    from joulemesh.study.cite import references, used_in
 
     load_files(load)
     used = used_in(path)

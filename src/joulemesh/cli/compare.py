@@ -26,9 +26,9 @@ from joulemesh.errors import ScenarioError
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
-    from joulemesh.results.comparison import Comparison
     from joulemesh.scenario import Scenario
-    from joulemesh.studies.compare import Progress as Step
+    from joulemesh.study.bench import Progress as Step
+    from joulemesh.study.comparison import Comparison
     from joulemesh.views.progress import Pace
 
 __all__ = ["compare"]
@@ -186,7 +186,7 @@ def _with_progress(
 ) -> Comparison:
     """Compare and keep, and say on standard error what is being done: a line for each method."""
     from joulemesh.metrics import reported, score_metric
-    from joulemesh.runs.compare import compare as study
+    from joulemesh.study.compare import compare as study
     from joulemesh.views.progress import Display, Pace
 
     score = score_metric(reported(scenario.training).score).label

@@ -53,7 +53,7 @@ def trackers(incomplete: str) -> Candidates:
     >>> trackers("m")
     [('mlflow', 'mlflow:URI')]
     """
-    from joulemesh.runs.tracking import TRACKERS
+    from joulemesh.study.tracking import TRACKERS
 
     return _starting([(name, text) for name, (text, _) in TRACKERS.items()], incomplete)
 

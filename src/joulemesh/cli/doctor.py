@@ -27,7 +27,7 @@ def doctor(
     With the folder of a deployed device it also looks at its port, clock and certificate. Paste
     what it prints into a bug report. The exit code is 1 if something is missing.
     """
-    from joulemesh.runs.doctor import examine
+    from joulemesh.study.doctor import examine
 
     found = examine(self_test=not quick, folder=folder)
     say(json_format.dumps(found) if json else _text(found), lines=True)
@@ -36,7 +36,7 @@ def doctor(
 
 
 def _text(found: dict[str, Any]) -> str:
-    from joulemesh.runs.doctor import OPTIONAL
+    from joulemesh.study.doctor import OPTIONAL
     from joulemesh.units import si
 
     test, caches = found.get("self_test"), found["caches"]

@@ -53,9 +53,9 @@ def model(
     `pip install onnx`) is a graph from samples to logits, compared with the trained model first.
     The card has accuracy with its interval, joules, digests, and the lines that load the model.
     """
-    from joulemesh.export.fleet import is_fleet
-    from joulemesh.export.model import export_model
     from joulemesh.files.bounded import read_json
+    from joulemesh.study.export import export_model
+    from joulemesh.study.export_fleet import is_fleet
 
     load_files(load)
     made = export_model(run, out, format=format, seed=seed, device=device)
@@ -82,7 +82,7 @@ def flower(
     PyTorch, for a module of yours), not Joulemesh; its README says what is the same and what is
     not.
     """
-    from joulemesh.export.flower import export_flower
+    from joulemesh.study.flower import export_flower
 
     scenario = read_scenario(file, preset, changes, load)
     made = export_flower(scenario, out)

@@ -28,13 +28,13 @@ def report(
     `--format` or `--width` draw its curves and its plan for a paper in place of that, in the folder
     `paper` of the run, beside `methods.txt` (the setting in words) and `references.bib`.
     """
-    from joulemesh.runs.report import report_of_folder
+    from joulemesh.study.report import report_of_folder
     from joulemesh.views.publication.printing import Printing
 
     load_files(load)
     printing = Printing.asked(formats, width)
     if printing is not None:
-        from joulemesh.runs.paper import write_run_paper
+        from joulemesh.study.paper import write_run_paper
 
         if out is not None:
             raise ScenarioError("--out is for report.html; figures go to the folder paper of a run")

@@ -30,14 +30,14 @@ from joulemesh.cli.common import (
 from joulemesh.cli.failure import tell
 from joulemesh.errors import ScenarioError
 from joulemesh.printable import say
-from joulemesh.runs.request import Progress, RunRequest
+from joulemesh.study.request import Progress, RunRequest
 
 if TYPE_CHECKING:
-    from joulemesh.results.result import Result
-    from joulemesh.results.result_worlds import WorldsResult
-    from joulemesh.runs.folder import RunFolder
-    from joulemesh.runs.tracking import Tracker
     from joulemesh.scenario import Scenario
+    from joulemesh.study.folder import RunFolder
+    from joulemesh.study.result import Result
+    from joulemesh.study.result_worlds import WorldsResult
+    from joulemesh.study.tracking import Tracker
     from joulemesh.training.jax.distributed.supervise import Group
     from joulemesh.views.progress import Display
     from joulemesh.views.publication.printing import Printing
@@ -79,10 +79,10 @@ class _Command:
             leads: whether this process writes; of several, one does.
             told: does something on the process that writes, and tells all what came of it.
         """
-        from joulemesh.results.result_worlds import WorldsResult
-        from joulemesh.runs.folder import RunFolder
-        from joulemesh.runs.run import left_in
-        from joulemesh.runs.worlds import WorldsFolder, over_worlds
+        from joulemesh.study.folder import RunFolder
+        from joulemesh.study.result_worlds import WorldsResult
+        from joulemesh.study.run import left_in
+        from joulemesh.study.worlds import WorldsFolder, over_worlds
 
         out: Path = self.given["out"]
         text = told(lambda: left_in(out)) if self.given["resume"] else ""
@@ -135,7 +135,7 @@ class _Command:
 
     def _train(self, request: RunRequest, leads: bool, world: str = "") -> Result:
         """Carry out one request, with its progress shown and its curves logged."""
-        from joulemesh.runs.run import carry_out
+        from joulemesh.study.run import carry_out
         from joulemesh.views.progress import Display
 
         assert request.out is not None
@@ -267,8 +267,8 @@ def run(
     given = {name: value for name, value in locals().items() if name in RunRequest.model_fields}
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out DIR")
-    from joulemesh.results.target import check_target
-    from joulemesh.runs.folder import free_folder
+    from joulemesh.study.folder import free_folder
+    from joulemesh.study.target import check_target
     from joulemesh.training.jax.distributed.supervise import Group
 
     check_target(target)
@@ -293,7 +293,7 @@ def run(
 
 def _show(result: Result | WorldsResult, out: Path, *, json: bool) -> None:
     """Print the outcome, and where it is kept."""
-    from joulemesh.results.result_worlds import WorldsResult
+    from joulemesh.study.result_worlds import WorldsResult
     from joulemesh.views.run.console import show_result, show_worlds
     from joulemesh.views.terminal import open_console
 
@@ -311,7 +311,7 @@ def _draw(out: Path, printing: Printing | None) -> None:
     """Draw the run for a paper, if that is asked for."""
     if printing is None:
         return
-    from joulemesh.runs.paper import write_run_paper
+    from joulemesh.study.paper import write_run_paper
 
     write_run_paper(out, printing)
 
@@ -322,7 +322,7 @@ def _tracker(
     """Whatever else logs the curves of the run in a folder."""
     if not asked:
         return nullcontext()
-    from joulemesh.runs.tracking import Tracked, open_trackers
+    from joulemesh.study.tracking import Tracked, open_trackers
 
     seeds = request.seeds
     count = seeds if isinstance(seeds, int) else len(seeds)

@@ -26,10 +26,10 @@ from joulemesh.errors import ScenarioError
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
-    from joulemesh.results.sweep import Sweep
     from joulemesh.scenario import Scenario
     from joulemesh.scenario.varied import Combination
-    from joulemesh.studies.sweep import Asked, Outlook, Progress
+    from joulemesh.study.grid import Asked, Outlook, Progress
+    from joulemesh.study.sweep_result import Sweep
 
 __all__ = ["sweep"]
 
@@ -181,7 +181,7 @@ def _with_progress(
     **options: Any,
 ) -> Sweep:
     """Sweep and keep, and say on standard error what is being done, and how much is left."""
-    from joulemesh.runs.sweep import sweep as study
+    from joulemesh.study.sweep import sweep as study
     from joulemesh.views.progress import Display, Pace
 
     pace, parts = Pace(), 1_000_000
@@ -238,7 +238,7 @@ def _look_ahead(
 ) -> None:
     """Say what a sweep will take."""
     begun = time.perf_counter()  # before JAX is loaded, as the sweep will
-    from joulemesh.studies.sweep import ask, outlooks, seconds_left, timed
+    from joulemesh.study.grid import ask, outlooks, seconds_left, timed
     from joulemesh.views.progress import Display
 
     with Display(quiet=json) as display:

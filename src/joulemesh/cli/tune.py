@@ -23,10 +23,10 @@ from joulemesh.errors import ScenarioError
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
-    from joulemesh.runs.tune import Tuned
     from joulemesh.scenario import Scenario
-    from joulemesh.tuning.space import Space
-    from joulemesh.tuning.tune import MakeTuner, Progress
+    from joulemesh.study.search import MakeTuner, Progress
+    from joulemesh.study.space import Space
+    from joulemesh.study.tune import Tuned
 
 __all__ = ["tune"]
 
@@ -143,7 +143,7 @@ def _figures(out: Path | None, formats: str | None, width: str | None) -> bool:
 
 
 def _space(scenario: Scenario, path: Path | None, tried: list[str] | None) -> Space:
-    from joulemesh.tuning.space import Space
+    from joulemesh.study.space import Space
 
     made = Space.default(scenario) if path is None else Space.load(path)
     return made.with_axes(dict(field_and_value(text, "--try") for text in tried or []))
@@ -155,7 +155,7 @@ def _tuner(search: str, trials: int, seed: int) -> MakeTuner | None:
         return None
     if search != "optuna":
         raise ScenarioError(f"--search {search[:60]!r} is unknown: use halving or optuna")
-    from joulemesh.tuning.adapters import optuna_tuner
+    from joulemesh.study.adapters import optuna_tuner
 
     return optuna_tuner(trials, seed)
 
@@ -164,7 +164,7 @@ def _with_progress(
     scenario: Scenario, space: Space, objective: str, *, quiet: bool, **options: Any
 ) -> Tuned:
     """Tune, and say on standard error what is being done, what is left and the best so far."""
-    from joulemesh.runs.tune import tune as study
+    from joulemesh.study.tune import tune as study
     from joulemesh.views.progress import Display, Pace
 
     pace, parts = Pace(), 10_000

@@ -67,7 +67,7 @@ def _curve(fleet: Path, run: Path | None, simulate: bool) -> tuple[Curve | None,
     """The simulated curve: of a run, of one that `deploy report` left, or of one carried out."""
     from joulemesh.deploy.fleet.fleet import Fleet
     from joulemesh.planning.static import plan_of
-    from joulemesh.runs.deployment import SIMULATED, simulated_curve
+    from joulemesh.study.deployment import SIMULATED, simulated_curve
 
     kept = fleet / SIMULATED
     if run is None and not simulate:

@@ -1,4 +1,4 @@
 """In: a plan, the devices' addresses and keys.
 Out: the plan carried out by real machines that talk to their neighbours, with a journal of each.
-May not know: contenders, results, views (``methods``, ``studies``, ``runs``, ``views``).
+May not know: contenders, results, views (``methods``, ``study``, ``views``).
 """

@@ -1,6 +1,6 @@
 """Files that survive: written whole and durably, locked while in use, and verified by digest.
 In: bytes and paths. Out: files and records of what they must hold.
-May not know: what they mean (``scenario``, ``data``, ``planning``, ``runs``).
+May not know: what they mean (``scenario``, ``data``, ``planning``, ``study``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """In: a scenario and a method's name, for instance "fixed:3". Out: a Contender: what the engine
 plays, and a ledger of its cost, on equal batteries, iterations or time.
-May not know: how runs are compared or drawn (``studies``, ``views``), any bound (``theory``).
+May not know: how runs are compared or drawn (``study``, ``views``), any bound (``theory``).
 """
 
 from __future__ import annotations

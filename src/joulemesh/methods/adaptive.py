@@ -30,7 +30,7 @@ from joulemesh.methods.walk import Moment, Schemed, walk, with_losses
 from joulemesh.planning.losses import carried_out
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import POLICIES, SCHEMES
-from joulemesh.setup.from_plan import mixing_of, schedule_of
+from joulemesh.training.from_plan import mixing_of, schedule_of
 from joulemesh.training.schedule import Schedule
 
 __all__ = ["PAPER", "contender_of", "paper_plan", "scheme_prices"]

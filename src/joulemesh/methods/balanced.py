@@ -42,7 +42,7 @@ from joulemesh.methods.walk import (
     with_losses,
 )
 from joulemesh.scenario.scenario import rounded_to
-from joulemesh.setup.from_plan import power_mixing
+from joulemesh.training.from_plan import power_mixing
 
 if TYPE_CHECKING:
     from joulemesh.methods.choco import Links

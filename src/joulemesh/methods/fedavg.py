@@ -30,7 +30,7 @@ from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Prices, Setting
 from joulemesh.methods.walk import Act, Follow, Moment, drawn, walk
 from joulemesh.planning.ground import Ground
-from joulemesh.setup.from_plan import require_room
+from joulemesh.training.from_plan import require_room
 from joulemesh.world import World
 from joulemesh.world.channel import Channel, path_gain
 from joulemesh.world.devices import DeviceArrays

@@ -40,9 +40,9 @@ from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, 
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.walk import Mixings, chances, drawn, walk
-from joulemesh.setup.from_plan import power_mixing, require_room
 from joulemesh.training.arrays import Tree, flatten, namespace, tree_map
 from joulemesh.training.exchange import Context, Exchange
+from joulemesh.training.from_plan import power_mixing, require_room
 
 
 @lru_cache(maxsize=32)  # equal exchanges share their compiled programs

@@ -31,7 +31,7 @@ from joulemesh.own_code import place_of, require_call
 from joulemesh.registry import Registry
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.scenario import rounded_to
-from joulemesh.setup.recorded import exchanges_of_matrices
+from joulemesh.training.recorded import exchanges_of_matrices
 
 if TYPE_CHECKING:
     from joulemesh.data import Dataset

@@ -36,8 +36,8 @@ from joulemesh.planning.losses import Course, Outcome, draw
 from joulemesh.planning.walk import cut_off, recharged
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario.scenario import rounded_to
-from joulemesh.setup.from_plan import MOST_ENTRIES, embedded, schedule_by_messages, someone
 from joulemesh.tolerance import left_of, within
+from joulemesh.training.from_plan import MOST_ENTRIES, embedded, schedule_by_messages, someone
 from joulemesh.training.schedule import Mixing, Schedule
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.motion import Snapshot

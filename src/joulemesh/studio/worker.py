@@ -62,7 +62,7 @@ def _finite(value: Any) -> Any:
 
 
 def _simulate(scenario: Scenario, options: Mapping[str, Any], tell: Tell) -> None:
-    from joulemesh.runs.run import run
+    from joulemesh.study.run import run
 
     result = run(
         scenario,
@@ -80,7 +80,7 @@ def _simulate(scenario: Scenario, options: Mapping[str, Any], tell: Tell) -> Non
 
 
 def _tune(scenario: Scenario, options: Mapping[str, Any], tell: Tell) -> None:
-    from joulemesh.runs.tune import tune
+    from joulemesh.study.tune import tune
 
     known: set[tuple[int, int]] = set()
 

@@ -1,6 +1,6 @@
-"""In: a model, a data set, partitions (one per seed) and a Schedule of rounds and mixing.
+"""In: a scenario's model, data, partitions (one per seed) and a plan's Schedule of rounds, mixing.
 Out: a Trace (loss, accuracy, consensus error, what was sent), parameters, checkpoints.
-May not know: joules, seconds, routes (``scenario``, ``world``, ``aggregation``, ``planning``).
+May not know: contenders, results, folders, views (``methods``, ``study``, ``views``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Without rounding an exchange is a matrix. With it the order of the operations matters, and even
 their form: sums of rounded numbers often lie midway between two others. A `RoundedExchange` is the
-operations themselves, recorded from the devices' own rules (`joulemesh.setup.recorded`), so that
+operations themselves, recorded from the devices' own rules (`joulemesh.training.recorded`), so that
 training ends with what devices in the field end with.
 """
 

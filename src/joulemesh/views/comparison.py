@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from joulemesh.metrics import Metric, reported
 from joulemesh.models.curves import Curve, curves_of
-from joulemesh.results.comparison import AXES, Comparison
-from joulemesh.results.entry import Entry, across, gathered
-from joulemesh.results.runs import about
-from joulemesh.results.statistics import band
+from joulemesh.study.comparison import AXES, Comparison
+from joulemesh.study.entry import Entry, across, gathered
+from joulemesh.study.runs import about
+from joulemesh.study.statistics import band
 from joulemesh.units import column, duration, energy
 from joulemesh.views import words
 from joulemesh.views.page import render_page

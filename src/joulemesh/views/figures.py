@@ -24,13 +24,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from joulemesh.errors import ScenarioError
-from joulemesh.results.comparison import AXES, Comparison
-from joulemesh.results.entry import Entry, across
-from joulemesh.results.statistics import band, estimate
-from joulemesh.results.sweep import Figure as Column
-from joulemesh.results.sweep import Sweep
 from joulemesh.scenario.varied import Varied
-from joulemesh.tuning.result import Final, Tuning, front
+from joulemesh.study.comparison import AXES, Comparison
+from joulemesh.study.entry import Entry, across
+from joulemesh.study.statistics import band, estimate
+from joulemesh.study.sweep_result import Figure as Column
+from joulemesh.study.sweep_result import Sweep
+from joulemesh.study.tuning import Final, Tuning, front
 from joulemesh.units import prefixed
 from joulemesh.views.palette import INK, PRINTED
 from joulemesh.views.publication.printing import TWO_COLUMNS_IN, width_in

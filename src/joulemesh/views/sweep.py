@@ -12,9 +12,9 @@ from typing import Any
 
 from scipy import special
 
-from joulemesh.results.statistics import CONFIDENCE
-from joulemesh.results.sweep import Figure, Sweep
-from joulemesh.results.target import default_target
+from joulemesh.study.statistics import CONFIDENCE
+from joulemesh.study.sweep_result import Figure, Sweep
+from joulemesh.study.target import default_target
 from joulemesh.units import duration, energy
 from joulemesh.views import words
 from joulemesh.views.page import render_page

@@ -48,13 +48,13 @@ from rich.console import Console
 from rich.text import Text
 
 from joulemesh.metrics import Metric
-from joulemesh.results.comparison import Comparison
-from joulemesh.results.entry import FIGURE, gathered
-from joulemesh.results.runs import about
-from joulemesh.results.statistics import Estimate, estimate
-from joulemesh.results.sweep import Point, Sweep
 from joulemesh.scenario.varied import Varied
-from joulemesh.tuning.result import Final, Judged, Rung, Tuning
+from joulemesh.study.comparison import Comparison
+from joulemesh.study.entry import FIGURE, gathered
+from joulemesh.study.runs import about
+from joulemesh.study.statistics import Estimate, estimate
+from joulemesh.study.sweep_result import Point, Sweep
+from joulemesh.study.tuning import Final, Judged, Rung, Tuning
 from joulemesh.units import duration, energy, prefixed, si, unit_of
 from joulemesh.views.terminal import Column, fits, show_table, text_of
 from joulemesh.views.words import value_words

@@ -12,9 +12,9 @@ from typing import Any
 from joulemesh.errors import JoulemeshError
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan as plan_of
-from joulemesh.results.entry import gathered
-from joulemesh.results.statistics import Estimate, estimate
-from joulemesh.tuning.result import Final, Judged, Tuning, front
+from joulemesh.study.entry import gathered
+from joulemesh.study.statistics import Estimate, estimate
+from joulemesh.study.tuning import Final, Judged, Tuning, front
 from joulemesh.units import duration, energy
 from joulemesh.views import words
 from joulemesh.views.page import render_page

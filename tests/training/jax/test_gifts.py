@@ -15,7 +15,7 @@ from joulemesh.data import from_arrays, partition
 from joulemesh.errors import ScenarioError
 from joulemesh.machine import Machine
 from joulemesh.models import build
-from joulemesh.setup.from_plan import schedule_of
+from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.options import Options
 from joulemesh.training.reference import run_reference

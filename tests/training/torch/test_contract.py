@@ -21,7 +21,7 @@ from joulemesh.methods.registry import METHODS, build
 from joulemesh.models import from_torch
 from joulemesh.planning.losses import tries_of
 from joulemesh.registries import SCHEMES
-from joulemesh.setup.from_plan import schedule_of
+from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.schedule import Schedule
 
 pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")

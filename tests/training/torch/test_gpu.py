@@ -8,7 +8,7 @@ import pytest
 
 import joulemesh
 from joulemesh.aggregation.contract import execute
-from joulemesh.setup.from_plan import schedule_of
+from joulemesh.training.from_plan import schedule_of
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from joulemesh.results.comparison import Comparison
 from joulemesh.scenario import Scenario
+from joulemesh.study.comparison import Comparison
 from joulemesh.training.jax.engine import Engine
 from tests.comparisons import seven_methods, small_scenario
 

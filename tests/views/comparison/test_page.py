@@ -18,10 +18,10 @@ from rich.console import Console
 from joulemesh.errors import ScenarioError
 from joulemesh.files.manifest import verified
 from joulemesh.methods import lookup
-from joulemesh.results.comparison import Comparison
-from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
-from joulemesh.studies.compare import DEFAULT_METHODS
+from joulemesh.study.bench import DEFAULT_METHODS
+from joulemesh.study.comparison import Comparison
+from joulemesh.study.entry import Entry
 from joulemesh.training.jax.engine import Engine
 from joulemesh.views.comparison import render_comparison
 from joulemesh.views.tables import show_comparison

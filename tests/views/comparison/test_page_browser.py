@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.results.comparison import Comparison
+from joulemesh.study.comparison import Comparison
 from joulemesh.training.jax.engine import Engine
 from joulemesh.views.comparison import render_comparison
 from tests.browser import Browser

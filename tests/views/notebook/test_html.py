@@ -13,10 +13,10 @@ import pytest
 
 import joulemesh
 from joulemesh.planning.plan import Plan
-from joulemesh.results.comparison import Comparison
-from joulemesh.results.entry import Entry
-from joulemesh.results.result import Result
 from joulemesh.scenario import Scenario
+from joulemesh.study.comparison import Comparison
+from joulemesh.study.entry import Entry
+from joulemesh.study.result import Result
 from joulemesh.views.notebook.html import curve_svg
 from tests.browser import Browser
 from tests.views.publication.studies import study

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import joulemesh
-from joulemesh.runs.request import Progress
-from joulemesh.studies.compare import Progress as Compared
+from joulemesh.study.bench import Progress as Compared
+from joulemesh.study.request import Progress
 from joulemesh.views.notebook.progress import ProgressBar, bar_html, described, in_notebook
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from joulemesh.metrics import reported
 from joulemesh.models.curves import column_names
-from joulemesh.results.comparison import Comparison
-from joulemesh.results.entry import Entry
 from joulemesh.scenario import Scenario
+from joulemesh.study.comparison import Comparison
+from joulemesh.study.entry import Entry
 
 
 def entry(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import joulemesh
-from joulemesh.runs.cite import references, used_by
+from joulemesh.study.cite import references, used_by
 from joulemesh.views.figures import comparison_figure
 from joulemesh.views.plan.figure import plan_figure
 from joulemesh.views.publication.figure import save_figure

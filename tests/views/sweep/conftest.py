@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from joulemesh.results.sweep import Point, Sweep
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import Varied
+from joulemesh.study.sweep_result import Point, Sweep
 
 NASTY = '</script><b>&"$title'
 

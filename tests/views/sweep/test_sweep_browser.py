@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.results.sweep import Sweep
+from joulemesh.study.sweep_result import Sweep
 from joulemesh.views.sweep import render_sweep
 from tests.browser import Browser
 

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from joulemesh.errors import ScenarioError
-from joulemesh.results.sweep import Sweep
 from joulemesh.scenario.scenario import field_names
 from joulemesh.scenario.varied import Varied, labelled
+from joulemesh.study.sweep_result import Sweep
 from joulemesh.views.figures import literal, sweep_figure
 from joulemesh.views.publication.figure import save_figure
 from joulemesh.views.publication.latex import escape, sweep_table

@@ -138,7 +138,7 @@ def _pace(running: LocalFleet) -> dict[str, float | None]:
 def _reported(wanted: Wanted, *, simulate: bool) -> dict[str, Any]:
     """The report, and how far the parameters are from the simulated ones."""
     from joulemesh.deploy.local.equality import largest_difference
-    from joulemesh.runs.deployment import SIMULATED, report_of_fleet
+    from joulemesh.study.deployment import SIMULATED, report_of_fleet
 
     made = report_of_fleet(wanted.folder, simulate=simulate)
     model = wanted.folder / SIMULATED / "model.safetensors"

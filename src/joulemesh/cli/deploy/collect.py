@@ -32,7 +32,7 @@ def collect(
     hold different parameters it is the mean over those that are furthest, and the card says so.
     """
     from joulemesh.deploy.operator.operator import Operator
-    from joulemesh.export.fleet import export_fleet
+    from joulemesh.study.export_fleet import export_fleet
 
     operator = Operator.load(fleet)
     failed = asyncio.run(operator.collect(models=True))

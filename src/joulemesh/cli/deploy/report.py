@@ -13,7 +13,7 @@ from joulemesh.errors import ScenarioError
 from joulemesh.printable import say
 
 if TYPE_CHECKING:
-    from joulemesh.runs.deployment import Reported
+    from joulemesh.study.deployment import Reported
 
 __all__ = ["report"]
 
@@ -57,7 +57,7 @@ def report(
     FLEET/devices/NAME/run, where devices on this machine write them.
     """
     from joulemesh.deploy.fleet.fleet import Fleet
-    from joulemesh.runs.deployment import report_of_fleet
+    from joulemesh.study.deployment import report_of_fleet
 
     load_files(load)
     Fleet.load(fleet).check_code(tuple(load or ()))

@@ -27,12 +27,12 @@ from joulemesh.metrics import Metric, loss_named, reported, score_metric
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.planning.ground import Workload
 from joulemesh.scenario import Scenario
-from joulemesh.setup.prepare import partitions, the_dataset, the_model
 from joulemesh.training.batches import scale_of
 from joulemesh.training.jax.device import DeviceTrainer, held_by
 from joulemesh.training.jax.local_sgd import logits_of
 from joulemesh.training.jax.platform import precision_scope
 from joulemesh.training.options import Options
+from joulemesh.training.prepare import partitions, the_dataset, the_model
 from joulemesh.training.software import trained_words
 from joulemesh.training.tensors import named_leaves
 

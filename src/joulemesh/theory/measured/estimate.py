@@ -36,16 +36,16 @@ from joulemesh.models.torch_model import TorchModel
 from joulemesh.planning.ground import workload
 from joulemesh.planning.static import plan as make_plan
 from joulemesh.scenario import Scenario
-from joulemesh.setup.from_plan import schedule_of
-from joulemesh.setup.prepare import partitions, the_dataset, the_jax_model, the_model
 from joulemesh.theory.bounds import Constants, theorem1_corrected
 from joulemesh.theory.terms import Moments, moments_of
 from joulemesh.training.batches import Data, scale_of
 from joulemesh.training.driver import TrainedChunk, train
+from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.jax.engine import Engine, State
 from joulemesh.training.jax.local_sgd import gather, weighted_loss
 from joulemesh.training.jax.platform import configure, precision_scope
 from joulemesh.training.options import Options
+from joulemesh.training.prepare import partitions, the_dataset, the_jax_model, the_model
 
 if TYPE_CHECKING:
     from joulemesh.theory.measured.torch_losses import TorchLosses

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
-from joulemesh.results.comparison import Comparison
-from joulemesh.results.result import Result
 from joulemesh.scenario import SECTIONS, Budget, Origin, Scenario
+from joulemesh.study.comparison import Comparison
+from joulemesh.study.result import Result
 from joulemesh.units import duration
 from joulemesh.views import words
 from joulemesh.views.page import asset

@@ -25,11 +25,11 @@ from joulemesh.citation import Citation
 from joulemesh.data.dataset import dataset_words
 from joulemesh.errors import ScenarioError
 from joulemesh.printable import printable
-from joulemesh.results.comparison import Comparison
-from joulemesh.results.significance import Judgement, judged, merits
-from joulemesh.results.sweep import Sweep
-from joulemesh.results.target import default_target
 from joulemesh.scenario.varied import Varied
+from joulemesh.study.comparison import Comparison
+from joulemesh.study.significance import Judgement, judged, merits
+from joulemesh.study.sweep_result import Sweep
+from joulemesh.study.target import default_target
 from joulemesh.units import prefixed
 from joulemesh.views.tables import method_text, open_text, scale_of, words_of
 from joulemesh.views.words import device_words

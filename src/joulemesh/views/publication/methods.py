@@ -15,9 +15,9 @@ from joulemesh.optional import TITLES
 from joulemesh.planning.notes import figures
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import PARTITIONS
-from joulemesh.results.comparison import Comparison
-from joulemesh.results.entry import gathered
 from joulemesh.scenario import Network, Scenario, Training
+from joulemesh.study.comparison import Comparison
+from joulemesh.study.entry import gathered
 from joulemesh.units import duration, energy, si
 from joulemesh.views.words import Subject, device_words, model_words
 from joulemesh.world.topology import topology_of

@@ -22,8 +22,8 @@ from rich.text import Text
 from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
 from joulemesh.models.curves import Curve
 from joulemesh.planning.plan import Plan
-from joulemesh.results.result import Result
-from joulemesh.results.result_worlds import WorldsResult
+from joulemesh.study.result import Result
+from joulemesh.study.result_worlds import WorldsResult
 from joulemesh.units import duration, energy
 from joulemesh.views.plan.console import show_figures
 from joulemesh.views.tables import figure_text, open_text, own_heading, target_text
@@ -38,7 +38,7 @@ def target_words(found: Mapping[str, Any], seeds: int) -> str:
     """One sentence's worth.
 
     Args:
-        found: what `results.target.to_target` gives.
+        found: what `study.target.to_target` gives.
         seeds: how many there are.
 
     >>> found = {"target_words": "test accuracy 0.9", "reached": 1, "energy_to_target_j": None}

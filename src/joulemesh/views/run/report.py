@@ -33,7 +33,7 @@ from joulemesh.files import write_text
 from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
 from joulemesh.models.curves import COUNTS, column_names
 from joulemesh.planning.plan import Account, Plan, spent_on
-from joulemesh.results.target import to_target
+from joulemesh.study.target import to_target
 from joulemesh.tolerance import within
 from joulemesh.units import column, duration, energy
 from joulemesh.views import words

@@ -27,8 +27,8 @@ from joulemesh.data import Dataset, from_arrays, partition
 from joulemesh.errors import ScenarioError
 from joulemesh.machine import Machine
 from joulemesh.models import build
-from joulemesh.runs.folder import RunFolder
-from joulemesh.runs.request import Progress
+from joulemesh.study.folder import RunFolder
+from joulemesh.study.request import Progress
 from joulemesh.training import Checkpoints, Engine, Options, Schedule
 from joulemesh.training.driver import Interrupt
 from joulemesh.training.jax import platform

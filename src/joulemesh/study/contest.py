@@ -1,0 +1,395 @@
+"""Train one method at several seeds in one program, and price what it did."""
+
+from __future__ import annotations
+
+__all__ = [
+    "RATIO",
+    "Accuracy",
+    "Contest",
+    "Learning",
+    "Unfinished",
+    "evaluations",
+    "grid",
+    "records_of",
+]
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulemesh.data import Dataset
+from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.ledger import Ledger
+from joulemesh.methods import Contender, Setting
+from joulemesh.models.core import Model
+from joulemesh.models.curves import column_names
+from joulemesh.models.torch_model import TorchModel
+from joulemesh.scenario import Scenario
+from joulemesh.study.record import Record
+from joulemesh.training.checkpoint import BESIDE, Checkpoints
+from joulemesh.training.digests import digest
+from joulemesh.training.driver import (
+    DivergedError,
+    Interrupt,
+    Sink,
+    TrainedChunk,
+    interrupts,
+    train,
+    train_seeds,
+)
+from joulemesh.training.learner import Arrays, Learner, State
+from joulemesh.training.learners import AnyLearner, learner_of
+from joulemesh.training.options import Options
+from joulemesh.training.prepare import partitions
+from joulemesh.training.trace import Trace
+
+FloatArray = NDArray[np.float64]
+_EVAL_SHARE = 0.08  # of the adaptive plan's training, which evaluation may add
+_MOST_SHARE = 0.99
+_SMALL_TEST = 1000  # samples; a test set up to this size is always evaluated whole
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What is learned: the same for all methods.
+
+    Attributes:
+        scenario: says how the data are shared out, and the settings of training.
+        model: what is trained.
+        dataset: what it is trained on.
+    """
+
+    scenario: Scenario
+    model: Model | TorchModel
+    dataset: Dataset
+
+
+class Contest:
+    """One method, ready to be trained.
+
+    Args:
+        learning: model and data.
+        contender: the method.
+        setting: the terms of the comparison.
+        folder: where trainings under way are kept, or None.
+        keys: under which runs are kept, by seed; None for one that is not.
+        final_only: evaluate after the last iteration only.
+    """
+
+    def __init__(
+        self,
+        learning: Learning,
+        contender: Contender,
+        setting: Setting,
+        folder: Path | None = None,
+        keys: Mapping[int, str | None] | None = None,
+        *,
+        final_only: bool = False,
+    ) -> None:
+        self.learning, self.contender, self.setting = learning, contender, setting
+        self.folder, self.keys, self.final_only = folder, dict(keys or {}), final_only
+        self._unfinished = Unfinished(None)
+
+    def train(
+        self, seeds: Sequence[int], progress: Callable[[int, float], None]
+    ) -> Iterator[tuple[int, Record]]:
+        """Train all seeds together; if one diverges, the others once more without it.
+
+        Args:
+            seeds: repetition seeds.
+            progress: called with the iterations done and the latest accuracy.
+
+        Yields:
+            Each seed with its run, a diverged one as soon as it is known to be.
+        """
+        with interrupts() as interrupt:
+            once = partial(self._together, progress=progress, interrupt=interrupt)
+            for seed, found in train_seeds(once, seeds):
+                if isinstance(found, DivergedError):
+                    yield seed, Record(diverged=found.iteration)
+                else:
+                    yield seed, found
+            if interrupt.asked:  # in the last chunk: what it gave is kept first
+                raise KeyboardInterrupt
+
+    def _together(
+        self,
+        seeds: tuple[int, ...],
+        progress: Callable[[int, float], None],
+        interrupt: Interrupt,
+    ) -> list[Record]:
+        engine: Learner[Any] = self.learner(seeds)
+        self._unfinished = unfinished = Unfinished(self._place(seeds))
+        state = unfinished.restore(engine)
+        state = engine.begin() if state is None else state
+        progress(int(state.iteration), math.nan)
+        sinks: list[Sink] = [unfinished, Accuracy(progress)]
+        try:
+            train(engine, sinks, state=state, interrupt=interrupt)
+        except DivergedError:
+            unfinished.remove()
+            raise
+        return records_of(self.contender, unfinished.trace())
+
+    def _place(self, seeds: tuple[int, ...]) -> Path | None:
+        """The folder of a training under way; None for one that cannot be kept."""
+        keys = [self.keys.get(seed) for seed in seeds]
+        if self.folder is None or None in keys:
+            return None
+        return self.folder / digest(str(key).encode() for key in keys)
+
+    def forget(self) -> None:
+        """Remove what was kept of the training under way: its runs are kept."""
+        self._unfinished.remove()
+
+    def learner(self, seeds: tuple[int, ...]) -> AnyLearner:
+        """What trains all seeds together, before its beginning."""
+        what, schedule = self.learning, self.contender.schedule
+        samples = self.setting.work.round_samples
+        return learner_of(
+            what.model,
+            what.dataset,
+            partitions(what.scenario, what.dataset, seeds, samples),
+            schedule,
+            self.options(),
+            seeds,
+            own_exchange=self.contender.exchange,
+        )
+
+    def options(self) -> Options:
+        """The scenario's settings, with evaluations that are fair between methods.
+
+        All methods are evaluated on the same grids of joules and of seconds, and on the same
+        samples: curves can be compared, and programs of one shape share a compilation. The mean
+        model is evaluated on all test samples: the target is a share of a final accuracy on all
+        of them, and some of them may be harder than the rest by more than methods differ.
+        """
+        training, schedule = self.learning.scenario.training, self.contender.schedule
+        end = (schedule.iterations,)
+        at = end if self.final_only else evaluations(self.setting, self.contender.reserve)
+        test = len(self.learning.dataset.y_test)
+        if test <= _SMALL_TEST:
+            return Options.from_scenario(
+                training, eval_at=at, eval_share=0.0, eval_device_samples=test
+            )
+        samples = self.setting.work.round_samples
+        usual = self.setting.rounds * float(samples.sum()) * training.eval_every
+        own = float((schedule.rounds * samples).sum()) / len(at)
+        share = min(_EVAL_SHARE * usual / max(own, 1.0), _MOST_SHARE)
+        return Options.from_scenario(training, eval_at=at, eval_share=share, eval_test_samples=test)
+
+
+# When methods are evaluated: all of them at the same joules and at the same seconds. A curve rises
+# early and fast, and methods differ in what an iteration costs by orders of magnitude: evaluated
+# every so many iterations, one of them is seen for the first time when it has long passed what
+# another is compared by. So there is one grid of joules and one of seconds, the same for every
+# method: by a ratio from the first iteration on, evenly where even steps are finer than that ratio,
+# up to the end of the adaptive plan, and by the ratio again beyond it. They depend on the scenario
+# alone, so that another method in a comparison changes no other's evaluations.
+RATIO = 2 ** (1 / 8)  # between neighbours of a grid: 9 %
+_EVEN_FROM = math.ceil(1 / (RATIO - 1))  # steps, from which one step is less than the ratio
+
+
+def grid(step: float, steps: int, low: float, high: float) -> FloatArray:
+    """The points of a grid.
+
+    Args:
+        step: between evenly spaced points.
+        steps: how many there are from 0 to the end of the even part.
+        low: the smallest figure of interest, above 0.
+        high: the largest.
+
+    Returns:
+        Ascending points; the first is at most ``low`` (or ``high``, where that is less), and none
+        is above ``high``.
+
+    >>> grid(1.0, 14, 8.0, 16.0).round(2).tolist()
+    [7.78, 8.49, 9.25, 10.09, 11.0, 12.0, 13.0, 14.0, 15.27]
+    """
+    start, end = step * min(_EVEN_FROM, steps), step * steps
+    even = step * np.arange(min(_EVEN_FROM, steps), steps + 1)
+    least = min(low, high)
+    below = start * RATIO ** -np.arange(1.0, _ratios(start / least) + 1)[::-1]
+    above = end * RATIO ** np.arange(1.0, _ratios(high / end) + 1)
+    points = np.concatenate([below, even, above])
+    return points[points <= high]
+
+
+def _ratios(times: float) -> int:
+    """How many ratios it takes to get so many times higher."""
+    return max(0, math.ceil(math.log(times) / math.log(RATIO)))
+
+
+def evaluations(setting: Setting, ledger: Ledger) -> tuple[int, ...]:
+    """The iterations after which a method is evaluated.
+
+    Args:
+        setting: the terms of the comparison. Its plan sets the scale of the grids: their even
+            steps are what ``training.eval_every`` iterations of the plan cost on average.
+        ledger: what the method's iterations cost, or, where that depends on what is learned, what
+            they are expected to.
+
+    Returns:
+        Iterations, ascending, from 1: those in which the joules or the seconds spent so far reach
+        a point of their grid, and the last one. At most about two for every evaluation of the
+        plan, and 16 for every doubling of the cost.
+
+    >>> from joulemesh import Scenario
+    >>> from joulemesh.methods import build
+    >>> setting = Setting(Scenario.preset("adaptive"))
+    >>> evaluations(setting, build("fixed:3", setting).reserve)[:14]
+    (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
+    """
+    n, every = ledger.iterations, setting.scenario.training.eval_every
+    try:
+        plan = setting.reference
+        count, joules, seconds = plan.iterations, float(plan.spent_j.sum()), setting.clock_s
+    except InfeasibleError:  # no plan to take the scale from: ratios of 1 J and 1 s
+        count, joules, seconds = every, 1.0, 1.0
+    chosen = {n}
+    for total, each in ((joules, ledger.energy_j.sum(axis=1)), (seconds, ledger.seconds)):
+        so_far = np.cumsum(each, dtype=np.float64)
+        if not 0 < so_far[-1] < math.inf or total <= 0:  # what costs nothing has no grid
+            continue
+        low = float(so_far[so_far > 0][0])
+        points = grid(total * every / count, max(1, count // every), low, float(so_far[-1]))
+        chosen.update((np.searchsorted(so_far, points) + 1).tolist())
+    return tuple(sorted(chosen))
+
+
+class Accuracy:
+    """A sink that tells how far training has come, with the latest accuracy or other score.
+
+    Args:
+        listener: called with the iterations completed, and the score of the mean model (mean over
+            seeds) when it was last measured; NaN before.
+    """
+
+    def __init__(self, listener: Callable[[int, float], None]) -> None:
+        self._listener, self._latest = listener, math.nan
+
+    def __call__(self, chunk: TrainedChunk[Any]) -> None:
+        """Tell of one chunk."""
+        if len(chunk.trace.iteration):
+            self._latest = float(chunk.trace.test_score[-1].mean())
+        self._listener(chunk.completed, self._latest)
+
+
+def records_of(contender: Contender, trace: Trace, *, samples: bool = True) -> list[Record]:
+    """One record for each seed; its last evaluation, on all test samples, is the final one.
+
+    Args:
+        contender: the method that was trained, which prices it.
+        trace: of the whole training.
+        samples: keep on how many samples each evaluation was made.
+    """
+    columns = (*column_names((), trace.score), *trace.own)
+    curves = np.stack([np.asarray(trace.curve(name), np.float64) for name in columns])
+    at, records = trace.iteration - 1, []
+    rests_on = np.stack([trace.test_samples, trace.device_samples], axis=-1)
+    for seed in range(curves.shape[2]):
+        ledger = contender.ledger(trace.sent, seed)
+        totals = [ledger.compute_j, ledger.exchange_j, ledger.server_j, ledger.bits]
+        _, _, heard, idle = ledger.columns_j
+        totals += [heard, idle] if heard.any() or idle.any() else []
+        records.append(
+            Record(
+                trace.iteration,
+                curves[:, :, seed].T,
+                curves[:, -1, seed],
+                _so_far(ledger.energy_j.sum(axis=1))[at],
+                _so_far(ledger.seconds)[at],
+                ledger.spent_j,
+                np.array([float(column.sum()) for column in totals]),
+                samples=rests_on[:, seed] if samples else np.zeros((0, 2), np.int64),
+            )
+        )
+    return records
+
+
+def _so_far(each: FloatArray) -> FloatArray:
+    return np.cumsum(each, dtype=np.float64)
+
+
+S = TypeVar("S", bound=State)
+
+# A checkpoint is written after this long, and takes at most a twentieth of the time.
+SAVE_EVERY_S = 2.0
+_SHARE = 20
+_REMEDY = "make room, or choose another --cache"
+
+
+class Unfinished:
+    """The newest checkpoint of one training and its evaluations so far.
+
+    A sink. The end of a training is not kept here: its runs are.
+
+    Args:
+        folder: for this training alone, named by all that decides its numbers; None to keep
+            nothing.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._checkpoints = None if folder is None else Checkpoints(folder, _REMEDY)
+        self._before: Arrays = {}
+        self._traces: list[Trace] = []
+        self._saved_at, self._every_s = time.perf_counter(), SAVE_EVERY_S
+
+    def restore(self, learner: Learner[S]) -> S | None:
+        """The state to go on from; None if there is none that can be used."""
+        if self._checkpoints is None:
+            return None
+        for iteration in reversed(self._checkpoints.saved()):
+            with suppress(ScenarioError):  # damaged, or removed by a process that was faster
+                state, beside = self._checkpoints.restore(learner, iteration)
+                self._before = {name.removeprefix(BESIDE): a for name, a in beside.items()}
+                return state
+        return None
+
+    def __call__(self, chunk: TrainedChunk[Any]) -> None:
+        """Keep a chunk if it is time, or if none is to follow for now."""
+        self._traces.append(chunk.trace)
+        due = time.perf_counter() - self._saved_at >= self._every_s
+        if chunk.finished or not (due or chunk.stopping):
+            return
+        begun = time.perf_counter()
+        self._save(chunk)
+        self._saved_at = time.perf_counter()
+        self._every_s = max(SAVE_EVERY_S, _SHARE * (self._saved_at - begun))
+
+    def _save(self, chunk: TrainedChunk[Any]) -> None:
+        if self._checkpoints is None or self._folder is None:
+            return
+        arrays = self.trace().to_arrays()
+        beside = {f"{BESIDE}{name}": array for name, array in arrays.items()}
+        try:
+            self._checkpoints.save(chunk.learner, chunk.state, beside)
+        except ScenarioError:
+            if self._folder.exists():
+                raise
+            # A process that was faster with the same training has removed it meanwhile.
+            self._checkpoints.save(chunk.learner, chunk.state, beside)
+        with suppress(OSError):
+            self._checkpoints.drop(keep=(chunk.completed,))
+
+    def trace(self) -> Trace:
+        """All evaluations, those before it was taken up included."""
+        if not self._before:
+            return Trace.join(self._traces)
+        before = Trace.from_arrays(self._before, like=self._traces[0])
+        return Trace.join([before, *self._traces])
+
+    def remove(self) -> None:
+        """Forget it: the runs are kept."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,157 @@
+"""What a study rests on: every entry of the registries can be cited, or says that it cannot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import joulemesh
+from joulemesh import bibliography, profiles
+from joulemesh.citation import Citation
+from joulemesh.cli.main import app
+from joulemesh.data.catalog import DATASETS
+from joulemesh.methods import citations, names, register
+from joulemesh.methods.registry import METHODS
+from joulemesh.registries import MODELS, PARTITIONS, SCHEMES
+from joulemesh.scenario import Scenario
+from joulemesh.study.cite import references, used_by, used_in
+from tests.views.publication.bibtex_grammar import parse
+
+ROOT = Path(__file__).parents[2]
+WITHOUT = {
+    "spread",
+    "tree-chunked",
+    "iid",
+    "quantity",
+    "resample",
+    "mlp",
+    "logistic",
+    "token-mlp",
+    "verses",
+}
+"""What Joulemesh has of its own, or what everybody knows."""
+
+
+OTHER = {
+    "diabetes": {"training.loss": "mse", "training.partition": "iid"},
+    "verses": {
+        "training.loss": "token-cross-entropy",
+        "training.model": "token-mlp",
+        "training.partition": "iid",
+    },
+}
+"""What else a scenario says about data without classes."""
+
+
+def small(changes: dict[str, object] | None = None) -> Scenario:
+    base = {"devices.count": 4, "plan.iterations": 3}
+    return Scenario.preset("adaptive").override({**base, **(changes or {})})
+
+
+def cited_or_said(what: str, scenario: Scenario, methods: Sequence[str] = ("adaptive",)) -> None:
+    used = {one.what: one for one in used_by(scenario, methods)}
+    name = what.rpartition(" ")[2]
+    text = references([used[what]])
+    if name in WITHOUT:
+        assert text == f"% {what}: no publication is recorded\n"
+    else:
+        entries = parse(text)
+        assert entries
+        assert all(entry.fields.get("author") for entry in entries)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_method_is_cited_or_says_that_it_is_not(name: str) -> None:
+    cited_or_said(f"method {name}", small(), (name,))
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_data_set_is_cited_or_says_that_it_is_not(name: str) -> None:
+    cited_or_said(f"data set {name}", small({"training.dataset": name, **OTHER.get(name, {})}))
+
+
+@pytest.mark.parametrize("name", SCHEMES.names())
+def test_every_scheme_is_cited_or_says_that_it_is_not(name: str) -> None:
+    cited_or_said(f"aggregation scheme {name}", small({"plan.aggregation": name}))
+
+
+@pytest.mark.parametrize("name", PARTITIONS.names())
+def test_every_partition_is_cited_or_says_that_it_is_not(name: str) -> None:
+    cited_or_said(f"partition {name}", small({"training.partition": name}))
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_every_model_is_cited_or_says_that_it_is_not(name: str) -> None:
+    cited_or_said(f"model {name}", small({"training.model": name}))
+
+
+@pytest.mark.parametrize("name", [*profiles.DEVICES, *profiles.RADIOS])
+def test_every_profile_leads_to_its_sources(name: str) -> None:
+    section = "network" if name in profiles.RADIOS else "devices"
+    used = used_by(Scenario.preset("adaptive").override({f"{section}.profile": name}), ())
+    mine = next(one for one in used if one.what == f"profile {name}")
+    assert {entry.fields["url"] for entry in parse(references([mine]))} == {
+        source.url for source in profiles.find(name).sources
+    }
+
+
+def test_joulemesh_and_the_paper_are_cited_as_the_citation_file_says() -> None:
+    said = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f'title: "{bibliography.JOULEMESH.title}"' in said
+    assert f"- name: {bibliography.JOULEMESH.authors}" in said
+    assert f"title: {bibliography.PAPER.title}" in said
+    assert f'value: "arXiv:{bibliography.PAPER.arxiv}"' in said
+    for part in bibliography.PAPER.names.split(" and "):
+        family, given = part.split(", ")
+        assert f"family-names: {family}\n        given-names: {given}" in said
+    first, second = parse(references(used_by(small(), ())))[:2]
+    assert first.fields["note"] == f"Version {joulemesh.__version__}"
+    assert second.fields["eprint"] == "2403.20075"
+
+
+def test_a_parameter_brings_its_own_publications() -> None:
+    assert [one.arxiv for one in citations("balanced:compress=topk:0.1")] == [
+        "2107.12048",
+        "1902.00340",
+    ]
+    assert citations("balanced:compress=qsgd:4")[-1] is bibliography.ALISTARH
+
+
+def test_a_users_method_is_cited_as_it_was_registered() -> None:
+    mine = Citation("Doe", "My Method", 2026, "Journal of Joules 1:2-3")
+    with METHODS.scoped():
+        register("mine", lambda name, setting, given: None, citation=mine)  # type: ignore[arg-type, return-value]
+        used = used_by(small(), ["mine"])
+    assert mine in {cited for one in used for cited in one.citations}
+    note = next(one for one in used_by(small(), ["mine"]) if one.what == "method mine").note
+    assert note == "it is not known here; name its file with --load"
+
+
+def test_own_data_and_data_of_the_hub_say_where_to_look(tmp_path: Path) -> None:
+    hub = used_by(small({"training.dataset": "hf:owner/name"}), ())
+    assert "card" in next(one.note for one in hub if one.what == "data set hf:owner/name")
+
+
+def test_the_command_reads_scenarios_and_folders(tmp_path: Path) -> None:
+    (tmp_path / "scenario.toml").write_text(small().to_toml(), "utf-8")
+    (tmp_path / "study.json").write_text(json.dumps({"methods": ["d-psgd", "pens"]}))
+    runner = CliRunner()
+    done = runner.invoke(app, ["cite", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    keys = {entry.key for entry in parse(done.stdout)}
+    assert {"joulemesh", "yan2024adaptive", "lian2017decentralized"} <= keys
+    one = runner.invoke(app, ["cite", str(tmp_path / "scenario.toml"), "--json"])
+    assert json.loads(one.stdout)[0]["what"] == "Joulemesh"
+    target = str(tmp_path / "r.bib")
+    assert runner.invoke(app, ["cite", str(tmp_path), "--out", target]).exit_code == 0
+    assert parse(Path(target).read_text("utf-8")) == parse(done.stdout)
+    assert [one.what for one in used_in(tmp_path)][2:4] == ["method d-psgd", "method pens"]
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(joulemesh.ScenarioError, match=r"has no scenario\.toml: name a folder that"):
+        used_in(tmp_path)

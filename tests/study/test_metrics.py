@@ -1,0 +1,283 @@
+"""Metrics to the user's own loggers: each evaluation once, also over a stop and a resume."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import joulemesh
+from joulemesh.cli.main import main
+from joulemesh.data import Dataset, load
+from joulemesh.optional import MissingPackageError
+from joulemesh.study.result import Result
+from joulemesh.study.tensorboard import TensorBoard
+from joulemesh.units import duration
+from joulemesh.views.run.console import show_result
+
+SCENARIO = joulemesh.Scenario.preset("adaptive").override(
+    {
+        "devices.count": 4,
+        "plan.iterations": 12,
+        "training.model": "logistic",
+        "training.l2": 0.01,
+        "training.chunk_iterations": 3,
+        "training.eval_every": 2,
+    }
+)
+
+Told: TypeAlias = tuple[Result, Path, list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    rows: list[dict[str, Any]] = []
+    folder = tmp_path_factory.mktemp("metrics") / "run"
+    return joulemesh.run(SCENARIO, seeds=2, out=folder, on_metrics=rows.append), folder, rows
+
+
+def as_text(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Rows as ``metrics.csv`` has them."""
+    return [{name: str(value) for name, value in row.items()} for row in rows]
+
+
+def test_every_evaluation_is_told_as_metrics_csv_has_it(told: Told) -> None:
+    _, folder, rows = told
+    with open(folder / "metrics.csv") as file:
+        assert as_text(rows) == list(csv.DictReader(file))
+    assert [row["iteration"] for row in rows if row["seed"] == 0] == [2, 4, 6, 8, 10, 12]
+    assert all(type(value) in (int, float) for row in rows for value in row.values())
+
+
+def test_the_frame_is_the_same_rows(told: Told) -> None:
+    pytest.importorskip("pandas")
+    result, _, rows = told
+    frame = result.frame()
+    assert list(frame.columns) == list(rows[0])
+    assert frame.to_dict("records") == rows
+    last = frame[frame["iteration"] == 12]["test_accuracy"]
+    np.testing.assert_array_equal(last, result.accuracy[-1].astype(float))
+
+
+def test_devices_that_agree_have_the_mean_models_curve(told: Told) -> None:
+    """A tree averages exactly: a gap between the two lines would be one between samples."""
+    _, _, rows = told
+    for row in rows:
+        assert row["consensus"] == 0
+        assert row["device_accuracy_min"] == row["device_accuracy_max"] == row["test_accuracy"]
+        assert row["device_accuracy_mean"] == row["test_accuracy"]
+        assert (row["test_samples"], row["device_samples"]) == (360, 360)
+
+
+@pytest.mark.parametrize("aggregation", ["tree", "metropolis"])
+def test_bar_last_row_summary_and_report_agree(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], aggregation: str
+) -> None:
+    """Though curves are drawn from some of the test samples: the last evaluation is of all."""
+    digits = load("digits")
+    times = 4  # 1440 test samples, of which curves see 1000
+    wide = Dataset(
+        "wide", digits.x_train, digits.y_train, np.tile(digits.x_test, (times, 1, 1, 1)),
+        np.tile(digits.y_test, times), 10, mean=digits.mean, std=digits.std,
+    )  # fmt: skip
+    scenario = SCENARIO.override({"plan.aggregation": aggregation, "budget.deadline_s": 1.0})
+    steps: list[Any] = []
+    folder = tmp_path / "run"
+    result = joulemesh.run(scenario, seeds=2, out=folder, data=wide, on_progress=steps.append)
+    with open(folder / "metrics.csv") as file:
+        last = [row for row in csv.DictReader(file) if row["iteration"] == "12"]
+    summary = json.loads((folder / "result.json").read_text("utf-8"))
+    mean = np.mean([float(row["test_accuracy"]) for row in last])
+    # The whole test set is the digits' four times: its accuracy is a multiple of 1/360.
+    assert all(float(r["test_accuracy"]) * 360 % 1 == pytest.approx(0, abs=1e-3) for r in last)
+    assert {row["test_samples"] for row in last} == {row["device_samples"] for row in last}
+    assert summary["test_samples"] == int(last[0]["test_samples"]) == 1440
+    assert summary["curve_test_samples"] == 1000
+    assert summary["curve_device_samples"] == (1000 if aggregation == "tree" else 100)
+    assert summary["accuracy"] == steps[-1].accuracy == pytest.approx(mean, rel=1e-6)
+    assert result.final.test_accuracy.mean() == summary["accuracy"]
+    page = (folder / "report.html").read_text("utf-8")
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])  # type: ignore[index]
+    assert data["series"]["test_accuracy"]["mean"][-1] == pytest.approx(mean, rel=1e-4)
+    assert data["series"]["test_samples"]["mean"] == [1000.0] * 5 + [1440.0]
+    assert f"<strong>{100 * mean:.1f}&nbsp;%</strong>" in page
+    show_result(result, Console(width=200))
+    printed = capsys.readouterr().out
+    assert f"accuracy    {mean:.4f}" in printed
+    found, error = result.summary(), (mean * (1 - mean) / 1440) ** 0.5
+    assert found["accuracy_se"] == pytest.approx(error)
+    told_error = f"1,440 test samples, standard error {100 * error:.1f} points"
+    assert told_error in printed
+    assert told_error in page
+
+
+def test_three_clocks_are_named(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
+    """Modelled, training, whole: wherever seconds of a run are printed."""
+    result, folder, _ = told
+    found = result.summary()
+    assert found["whole_s"] == found["wall_s"] + found["setup_s"]
+    modelled, training, whole = (duration(found[k]) for k in ("time_s", "wall_s", "whole_s"))
+    show_result(result, Console(width=300))
+    printed = capsys.readouterr().out
+    assert f"{modelled} on the modelled clock" in printed
+    assert f"trained in {training} (" in printed
+    assert f"the whole run in {whole}" in printed
+    page = (folder / "report.html").read_text("utf-8").replace("&nbsp;", " ")
+    assert f"<span>modelled time</span><strong>{modelled}</strong>" in page
+    tile = f"<strong>{whole}</strong><small>the whole run on its machine; training {training}"
+    assert f"<span>computed in</span>{tile}</small>" in page
+
+
+class StopError(Exception):
+    """The user's own reason to stop."""
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [pytest.param(3, marks=SLOW), 6, pytest.param(9, marks=SLOW)])
+def test_a_stopped_run_tells_each_evaluation_once(told: Told, tmp_path: Path, after: int) -> None:
+    _, _, wanted = told
+    rows: list[dict[str, Any]] = []
+
+    def stop(progress: Any) -> None:
+        if progress.completed == after:
+            raise StopError
+
+    folder = tmp_path / "run"
+    with pytest.raises(StopError):
+        joulemesh.run(SCENARIO, seeds=2, out=folder, on_progress=stop, on_metrics=rows.append)
+    joulemesh.run(SCENARIO, seeds=2, out=folder, resume=True, on_metrics=rows.append)
+    assert rows == wanted
+
+
+@pytest.mark.slow
+def test_without_a_folder_all_is_told(told: Told) -> None:
+    _, _, wanted = told
+    rows: list[dict[str, Any]] = []
+    joulemesh.run(SCENARIO, seeds=2, on_metrics=rows.append)
+    assert rows == wanted
+
+
+# TensorBoard -----------------------------------------------------------------------------------
+
+
+class Writer:
+    """Stands for a SummaryWriter, and keeps what it is given."""
+
+    made: list[Writer] = []  # noqa: RUF012
+
+    def __init__(self, folder: str, purge_step: int) -> None:
+        self.folder, self.purge_step, self.closed = folder, purge_step, False
+        self.scalars: list[tuple[str, float, int]] = []
+        Writer.made.append(self)
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.scalars.append((name, value, step))
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def writers(monkeypatch: pytest.MonkeyPatch) -> list[Writer]:
+    Writer.made = []
+    module = type(sys)("tensorboardX")
+    module.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tensorboardX", module)
+    return Writer.made
+
+
+def row(seed: int, iteration: int) -> dict[str, Any]:
+    return {"seed": seed, "iteration": iteration, "test_accuracy": 0.5, "energy_j": 2.0}
+
+
+def test_each_seed_has_its_own_log(writers: list[Writer], tmp_path: Path) -> None:
+    with TensorBoard(tmp_path, seeds=2) as log:
+        for iteration in (5, 10):
+            for seed in (0, 7):
+                log(row(seed, iteration))
+    assert [writer.folder for writer in writers] == [str(tmp_path / f"seed-{s}") for s in (0, 7)]
+    assert writers[0].scalars == [
+        (name, value, step)
+        for step in (5, 10)
+        for name, value in (("test_accuracy", 0.5), ("energy_j", 2.0))
+    ]
+    assert all(writer.closed for writer in writers)
+
+
+def test_a_resumed_log_voids_what_was_beyond(writers: list[Writer], tmp_path: Path) -> None:
+    for first in (5, 15):
+        with TensorBoard(tmp_path) as log:
+            log(row(0, first))
+    assert [(writer.folder, writer.purge_step) for writer in writers] == [
+        (str(tmp_path), 5),
+        (str(tmp_path), 15),
+    ]
+
+
+def test_without_a_writer_the_remedy_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in ("tensorboardX", "torch", "torch.utils.tensorboard"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingPackageError, match="pip install tensorboardX"):
+        TensorBoard(tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    (tmp_path / "file").write_text("")
+    with (
+        TensorBoard(tmp_path / "file" / "logs") as log,
+        pytest.raises(joulemesh.ScenarioError, match=r"cannot log to .*choose another"),
+    ):
+        log(row(0, 1))
+
+
+def test_a_real_log_holds_the_curves(told: Told, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    from tensorboardX.proto.event_pb2 import Event
+
+    _, _, rows = told
+    mine = [one for one in rows if one["seed"] == 0]
+    with TensorBoard(tmp_path) as log:
+        for one in mine:
+            log(one)
+    (file,) = tmp_path.glob("events.*")
+    data, found = file.read_bytes(), []
+    while data:  # length, its checksum, the record, its checksum
+        size = int.from_bytes(data[:8], "little")
+        event = Event.FromString(data[12 : 12 + size])
+        found += [(v.tag, event.step, v.simple_value) for v in event.summary.value]
+        data = data[16 + size :]
+    accuracy = {step: value for tag, step, value in found if tag == "test_accuracy"}
+    assert accuracy == pytest.approx({one["iteration"]: one["test_accuracy"] for one in mine})
+    assert len(found) == len(mine) * (len(rows[0]) - 5)  # neither seed, iteration nor counts
+
+
+@pytest.mark.slow
+def test_the_command_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboardX")
+    (tmp_path / "s.toml").write_text(SCENARIO.to_toml(), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    arguments = ["run", "s.toml", "--out", "run", "--tensorboard", "logs", "--json"]
+    monkeypatch.setattr(sys, "argv", ["joulemesh", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    assert json.loads(capsys.readouterr().out)["iterations"] == 12
+    assert len(list((tmp_path / "logs").glob("events.*"))) == 1

@@ -1,0 +1,184 @@
+"""Runs and comparisons on the user's own tables, from a file or a data frame to the report."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.cli.main import main
+from joulemesh.data import Reading, load, load_for
+from joulemesh.errors import ScenarioError
+from joulemesh.methods import Setting
+from joulemesh.study.report import report_of_folder
+
+TINY = {
+    "devices.count": 3,
+    "plan.iterations": 6,
+    "training.model": "logistic",
+    "training.eval_every": 3,
+    "training.batch_size": 8,
+}
+
+
+def table(folder: Path, scale: float = 1.0) -> str:
+    rng = np.random.default_rng(0)
+    lines = ["a,b,site,label"]
+    for k in range(120):
+        kind = k % 2
+        a, b = scale * (rng.normal() + kind), rng.normal()
+        lines.append(f"{a!r},{b!r},{('east', 'north', 'west')[k % 3]},{('kelp', 'sand')[kind]}")
+    path = folder / "mine.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def scenario(dataset: str, **more: Any) -> joulemesh.Scenario:
+    own = {"training.dataset": dataset, "training.partition": "column:site"}
+    return joulemesh.Scenario.preset("adaptive").override({**TINY, **own, **more})
+
+
+@pytest.mark.slow
+def test_a_table_from_file_to_report(tmp_path: Path) -> None:
+    result = joulemesh.run(scenario(table(tmp_path)), out=tmp_path / "run")
+    assert result.dataset.class_names == ("kelp", "sand")
+    assert result.partitions[0].sizes.tolist() == [32, 32, 32]
+    page = (tmp_path / "run" / "report.html").read_text()
+    found = re.search(r'"classes":(\[[^]]*\])', page)
+    assert found is not None
+    assert json.loads(found[1]) == ["kelp", "sand"]
+    (tmp_path / "mine.csv").unlink()
+    report_of_folder(tmp_path / "run", tmp_path / "again.html")
+    assert found[0] in (tmp_path / "again.html").read_text()
+    notes = json.loads((tmp_path / "run" / "result.json").read_text())["notes"]
+    assert notes == list(result.notes)
+    said = " | ".join(notes)
+    assert "24 of 120 rows are held out as test samples" in said
+    assert "in the order of their appearance ('east' is device 0, 'north' is device 1" in said
+
+
+@pytest.mark.slow
+def test_a_frame_a_path_and_the_scenario_give_the_same_bits(tmp_path: Path) -> None:
+    import pandas as pd
+
+    path = table(tmp_path)
+    asked = scenario(path)
+    plain = asked.override({"training.dataset": "digits"})
+    from_scenario = joulemesh.run(asked)
+    from_path = joulemesh.run(plain, data=path)
+    from_frame = joulemesh.run(plain, data=pd.read_csv(path))
+    for other in (from_path, from_frame):
+        np.testing.assert_array_equal(other.loss, from_scenario.loss)
+        np.testing.assert_array_equal(other.params["w"], from_scenario.params["w"])
+
+
+@pytest.mark.slow
+def test_rounds_of_an_epoch_are_priced_by_what_each_device_holds(tmp_path: Path) -> None:
+    path = Path(table(tmp_path))
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines, *(line for line in lines[1:] if ",west," in line)]) + "\n")
+    epochs = {"training.local_round": "epoch", "budget.energy_j": 50.0, "budget.deadline_s": 5.0}
+    asked = scenario(str(path), **epochs)
+    assert joulemesh.plan(asked).work.round_samples.tolist() == [32, 32, 64]
+    result = joulemesh.run(asked)
+    assert result.partitions[0].sizes.tolist() == [32, 32, 64]
+    own = joulemesh.run(asked.override({"training.dataset": "digits"}), data=str(path))
+    assert own.plan.work.round_samples.tolist() == [32, 32, 64]
+
+
+@pytest.mark.slow
+def test_standardising_is_part_of_what_a_run_is(tmp_path: Path) -> None:
+    path = table(tmp_path, scale=1000.0)
+    raw, scaled = scenario(path), scenario(path, **{"training.normalize": True})
+    unscaled = joulemesh.run(raw, out=tmp_path / "run")
+    assert any("set training.normalize = true" in note for note in unscaled.notes)
+    with pytest.raises(ScenarioError, match=r"training.normalize was False and is True"):
+        joulemesh.run(scaled, out=tmp_path / "run", resume=True)
+    # The same samples under the same scenario, but seen through another mean
+    other = load(path, reading=Reading(ignored=("site",)))
+    moved = type(other)(
+        other.name, other.x_train, other.y_train, other.x_test, other.y_test, 2, mean=3.0
+    )
+    iid = raw.override({"training.partition": "iid"})
+    joulemesh.run(iid, data=other, out=tmp_path / "own")
+    with pytest.raises(ScenarioError, match="the normalisation is not the same"):
+        joulemesh.run(iid, data=moved, out=tmp_path / "own", resume=True)
+
+
+def test_kept_runs_know_who_held_what(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    devices = tmp_path / "devices.csv"
+    devices.write_text("name,cpu_hz\neast,2e9\nnorth,2e9\nwest,2e9\n")
+    asked = scenario(path)
+    asked = joulemesh.Scenario(
+        devices={"table": str(devices)}, training=asked.training, plan={"iterations": 6}
+    )
+    cache = tmp_path / "kept"
+
+    def computed() -> int:
+        return joulemesh.compare(asked, ["adaptive"], seeds=1, cache=cache).computed
+
+    assert (computed(), computed()) == (1, 0)
+    devices.write_text("name,cpu_hz\nnorth,2e9\neast,2e9\nwest,2e9\n")
+    assert (computed(), computed()) == (1, 0)
+    text = Path(path).read_text()
+    Path(path).write_text(
+        text.replace("east", "up").replace("north", "east").replace("up", "north")
+    )
+    assert (computed(), computed()) == (1, 0)
+
+
+def test_methods_are_priced_by_the_data_that_are_given(tmp_path: Path) -> None:
+    asked = scenario(table(tmp_path))
+    setting = Setting(asked.override({"training.dataset": "digits"}), data=load_for(asked))
+    assert setting.train_samples == 96  # not the 1437 of digits
+    assert setting.model.parameters == 2 * 2 + 2
+
+
+def test_a_comparison_says_what_it_was_trained_on(tmp_path: Path) -> None:
+    found = joulemesh.compare(
+        scenario(table(tmp_path)), ["adaptive"], seeds=1, cache=tmp_path / "kept"
+    )
+    assert any("24 of 120 rows are held out" in note for note in found.summary()["notes"])
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "compare"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "is empty"),
+        (b"a,label\n", "has no rows"),
+        (b"a,label\n1,x\n2\n", "line 3: 1 cells under 2 columns"),
+        (b'a,label\n1,x\n2,"' + b"y" * 200_000 + b"\n", "line 3: field larger than field limit"),
+        (bytes(range(256)), "is not UTF-8 text"),
+        (b"a,b\n1,2\n", "has no column called label"),
+    ],
+    ids=["empty", "header only", "ragged", "huge field", "binary", "no label"],
+)
+def test_hostile_files_end_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    text: bytes,
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.csv").write_bytes(text)
+    order = ["joulemesh", command, "--set", "training.dataset=bad.csv", "--json"]
+    monkeypatch.setattr(sys, "argv", order)
+    with pytest.raises(SystemExit) as end:
+        main()
+    caught = capsys.readouterr()
+    assert end.value.code == 2
+    assert words in json.loads(caught.out)["error"]["text"]
+    assert caught.err.startswith("error: ")
+    assert words in caught.err
+    assert caught.err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]

@@ -1,0 +1,308 @@
+"""Folders that travel: moved elsewhere, without the files that they were made from."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import joulemesh
+from joulemesh.cli.main import main
+from joulemesh.data import Dataset, load
+from joulemesh.data.arrays import write_npz
+from joulemesh.errors import ScenarioError
+from joulemesh.own_code import run_file
+from joulemesh.study import inputs as inputs_module
+from joulemesh.training.digests import data_digest
+
+SAME = ("metrics.csv", "model.safetensors", "ledger.csv")
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: object, code: int = 0) -> None:
+    monkeypatch.setattr(sys, "argv", ["joulemesh", *map(str, arguments)])
+    try:
+        main()
+        found: Any = 0
+    except SystemExit as end:
+        found = end.code or 0
+    assert found == code
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as a user has it, with files beside the scenario; and the place to stand in."""
+    place = tmp_path / "project"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(90, 4)).astype(np.float32), np.arange(90) % 3
+    np.savez("mine.npz", x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
+    (place / "fleet.csv").write_text("cpu_hz\n" + "1e9\n1.5e9\n2e9\n1.2e9\n")
+    (place / "links.csv").write_text("i,j\n0,1\n1,2\n2,3\n3,0\n0,2\n")
+    (place / "scenario.toml").write_text(
+        '[devices]\ntable = "fleet.csv"\n[network]\ntopology = "links.csv"\n'
+        "[budget]\nenergy_j = 20.0\ndeadline_s = 0.1\n[plan]\niterations = 6\n"
+        '[training]\ndataset = "mine.npz"\nmodel = "logistic"\neval_every = 3\nbatch_size = 8\n'
+    )
+    return place
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_elsewhere_without_its_originals(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command(monkeypatch, "run", "scenario.toml", "--out", "runs/x")
+    moved = tmp_path / "elsewhere" / "y"
+    moved.parent.mkdir()
+    shutil.move(project / "runs" / "x", moved)
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(project)
+    assert str(project) not in (moved / "scenario.toml").read_text()
+    before = {name: (moved / name).read_bytes() for name in SAME}
+    command(monkeypatch, "run", moved / "scenario.toml", "--out", "again")
+    assert {name: (tmp_path / "again" / name).read_bytes() for name in SAME} == before
+    command(monkeypatch, "report", moved, "--out", "page.html")
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+    command(monkeypatch, "run", "--out", moved, "--resume")  # finished: nothing to do
+    again = json.loads((tmp_path / "again" / "versions.json").read_text())
+    assert again["identity"] == json.loads((moved / "versions.json").read_text())["identity"]
+
+
+@pytest.mark.slow
+def test_the_record_says_what_was_kept(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    joulemesh.run(joulemesh.Scenario.load("scenario.toml"), out="runs/x")
+    record = json.loads(Path("runs/x/inputs/inputs.json").read_text())
+    assert list(record["files"]) == ["devices.table", "network.topology", "training.dataset"]
+    table = record["files"]["devices.table"]
+    assert (table["name"], table["kept"]) == ("fleet.csv", "inputs/devices-table.csv")
+    assert Path("runs/x", table["kept"]).read_bytes() == Path("fleet.csv").read_bytes()
+    assert table["bytes"] == Path("fleet.csv").stat().st_size
+    assert len(table["sha256"]) == 64
+    manifest = Path("runs/x/manifest.jsonl").read_text()
+    assert all(f'"{one["kept"]}"' in manifest for one in record["files"].values())
+    assert '"inputs/inputs.json"' in manifest
+
+
+@pytest.mark.slow
+def test_what_is_too_large_is_named_with_its_digest(
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(inputs_module, "_MOST_BYTES", 500)  # between the tables and the data
+    command(monkeypatch, "run", "scenario.toml", "--out", "runs/x")
+    data = json.loads(Path("runs/x/inputs/inputs.json").read_text())["files"]["training.dataset"]
+    assert (data["name"], data["kept"]) == ("mine.npz", None)
+    assert sorted(path.name for path in Path("runs/x/inputs").iterdir()) == [
+        "devices-table.csv",
+        "inputs.json",
+        "network-topology.csv",
+    ]
+    moved = tmp_path / "moved"
+    shutil.move("runs/x", moved)
+    mine = (project / "mine.npz").read_bytes()
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(project)
+    capsys.readouterr()
+    command(monkeypatch, "run", moved / "scenario.toml", "--out", "again", code=2)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"training.dataset: mine.npz ({len(mine):,} bytes, SHA-256 {data['sha256']})" in said
+    assert f"put it into {moved / 'inputs'}, or name it with --set training.dataset=FILE" in said
+    assert not (tmp_path / "again").exists()
+    command(monkeypatch, "report", moved, "--out", "page.html")  # needs none of it
+    (moved / "inputs" / "mine.npz").write_bytes(mine)
+    command(monkeypatch, "run", moved / "scenario.toml", "--out", "again")
+    for name in SAME:
+        assert (tmp_path / "again" / name).read_bytes() == (moved / name).read_bytes()
+    (tmp_path / "other.npz").write_bytes(mine)
+    command(monkeypatch, "plan", moved / "scenario.toml", "--set", "training.dataset=other.npz")
+
+
+@pytest.mark.slow
+def test_a_changed_input_is_noted(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joulemesh.run(joulemesh.Scenario.load("scenario.toml"), out="runs/x")
+    command(monkeypatch, "plan", "runs/x/scenario.toml")
+    assert "has changed" not in capsys.readouterr().err
+    Path("runs/x/inputs/devices-table.csv").write_text("cpu_hz\n" + "2e9\n" * 4)
+    command(monkeypatch, "plan", "runs/x/scenario.toml")
+    assert "inputs/devices-table.csv has changed since" in capsys.readouterr().err
+
+
+def frame() -> Any:
+    import pandas as pd
+
+    rng = np.random.default_rng(1)
+    names = [("b", "a", "c")[k % 3] for k in range(60)]
+    return pd.DataFrame(
+        {
+            "depth": rng.normal(500.0, 90.0, 60),
+            "light": rng.normal(size=60),
+            "site": names,
+            "kind": [("kelp", "sand")[k % 2] for k in range(60)],
+        }
+    )
+
+
+TINY: dict[str, Any] = {
+    "devices.count": 3,
+    "plan.iterations": 6,
+    "training.model": "logistic",
+    "training.eval_every": 3,
+    "training.chunk_iterations": 3,
+}
+READ: dict[str, Any] = {
+    "training.label": "kind",
+    "training.partition": "column:site",
+    "training.normalize": True,
+}
+
+
+@pytest.mark.slow
+def test_data_in_memory_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scenario = joulemesh.Scenario.preset("adaptive").override({**TINY, **READ})
+    result = joulemesh.run(scenario, data=frame(), out="x")
+    assert result.plan.scenario.training.dataset == "./inputs/data.npz"
+    Path("far").mkdir()
+    shutil.move("x", "far/x")
+    command(monkeypatch, "run", "far/x/scenario.toml", "--out", "again")
+    for name in SAME:
+        assert Path("again", name).read_bytes() == Path("far/x", name).read_bytes()
+    page = Path("again/report.html").read_text()
+    assert '["kelp","sand"]' in page
+    # The same run, as Python and as the command would go on with it.
+    joulemesh.run(scenario, data=frame(), out="far/x", resume=True)
+    command(monkeypatch, "run", "--out", "far/x", "--resume")
+    other = frame().assign(light=0.5)
+    with pytest.raises(ScenarioError, match="the data is not the same"):
+        joulemesh.run(scenario, data=other, out="far/x", resume=True)
+
+
+@pytest.mark.slow
+def test_a_stopped_run_on_data_in_memory_goes_on_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scenario = joulemesh.Scenario.preset("adaptive").override({**TINY, **READ})
+    whole = joulemesh.run(scenario, data=frame())
+
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        joulemesh.run(scenario, data=frame(), out="x", on_progress=stop)
+    shutil.move("x", "y")
+    command(monkeypatch, "run", "--out", "y", "--resume")
+    kept = np.genfromtxt("y/metrics.csv", delimiter=",", names=True)
+    np.testing.assert_array_equal(kept["test_loss"], whole.loss)
+
+
+def test_images_and_scaling_of_the_users_own_come_back_the_same(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 4, 4, 3), dtype=np.uint8)
+    y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0], np.int32)
+    scales: list[tuple[Any, Any]] = [
+        (3.0, 2.0),
+        (np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)),
+    ]
+    for mean, std in scales:
+        made = Dataset("mine", pixels, y, pixels[:3], y[:3], 5, mean, std)
+        with (tmp_path / "a.npz").open("wb") as file:
+            write_npz(made, file)
+        found = load(str(tmp_path / "a.npz"))
+        assert data_digest(found) == data_digest(made)
+        assert found.classes == 5
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"x_mean": 1.0},
+        {"x_mean": 1.0, "x_std": 0.0},
+        {"x_mean": [1.0, 2.0], "x_std": [1.0, 2.0]},
+        {"x_mean": np.nan, "x_std": 1.0},
+        {"x_mean": "a", "x_std": "b"},
+    ],
+)
+def test_scaling_that_does_not_fit(tmp_path: Path, arrays: dict[str, Any]) -> None:
+
+    x = np.zeros((2, 3))
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=[0, 1], x_test=x, y_test=[0, 1], **arrays)
+    with pytest.raises(ScenarioError, match="x_mean and x_std must both be numbers that fit"):
+        load(str(tmp_path / "a.npz"))
+
+
+@pytest.mark.slow
+def test_a_model_that_is_not_kept_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import jax.numpy as jnp
+
+    monkeypatch.chdir(tmp_path)
+    model = (
+        lambda key: {"w": jnp.zeros((64, 10))},
+        lambda params, x: x.reshape(len(x), -1) @ params["w"],
+    )
+    result = joulemesh.run(joulemesh.Scenario.preset("adaptive").override(TINY), model=model)
+    result.save("x")
+    command(monkeypatch, "plan", "x/scenario.toml")
+    assert "a model of the user's own, which is not kept" in capsys.readouterr().err
+
+
+METHOD = """
+from joulemesh.methods import build, register
+
+register("mine", lambda name, setting, given: build("fixed:1", setting), parameters={})
+"""
+
+
+@pytest.mark.slow
+def test_a_comparison_is_made_again_elsewhere(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    order = ["compare", "scenario.toml", "--methods", "adaptive;balanced:tau1=2,tau2=1"]
+    command(monkeypatch, *order, "--seeds", "2", "--target", "0.4", "--out", "found")
+    moved = tmp_path / "moved"
+    shutil.move("found", moved)
+    monkeypatch.chdir(moved)
+    shutil.rmtree(project)
+    study = json.loads((moved / "study.json").read_text())
+    assert study["methods"] == ["adaptive", "balanced:tau1=2,tau2=1"]
+    assert (study["seeds"], study["target"]) == ([0, 1], 0.4)
+    assert study["versions"]["joulemesh"] == joulemesh.__version__
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    command(monkeypatch, *shlex.split(study["command"])[1:], "--out", "again")
+    for name in ("comparison.csv", "table.csv"):
+        assert Path("again", name).read_bytes() == Path(name).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_comparison_of_ones_own_method_and_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(METHOD)
+    run_file(Path("mine.py"), "--load mine.py")
+    scenario = joulemesh.Scenario.preset("adaptive").override({**TINY, **READ})
+    found = joulemesh.compare(scenario, ["mine"], seeds=[4], data=frame(), cache="kept")
+    found.save("x", code=["mine.py"])
+    study = json.loads(Path("x/study.json").read_text())
+    assert study["command"] is None  # no command can name seed 4 alone
+    assert Path("x/inputs/mine.py").read_text() == METHOD
+    kept = joulemesh.Scenario.load("x/scenario.toml")
+    again = joulemesh.compare(kept, study["methods"], study["equal"], study["seeds"], cache="new")
+    assert again.to_csv() == found.to_csv()
+    first = joulemesh.compare(kept, ["mine"], seeds=1, cache="new")
+    first.save("y", code=["mine.py"])
+    said = json.loads(Path("y/study.json").read_text())["command"]
+    assert said.endswith("--seeds 1 --load inputs/mine.py")
