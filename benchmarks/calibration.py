@@ -127,7 +127,7 @@ def _machine(record: dict[str, Any]) -> str:
 
 
 def _rows(cases: dict[str, list[dict[str, Any]]]) -> str:
-    from joulemesh.units import si
+    from joulemesh.base.units import si
 
     header = ["model", "run", "step", "±", "joules of a step", "±", "watts at rest", "covers"]
     rows = []

@@ -18,9 +18,9 @@ from typing import Any
 
 import joulemesh
 from benchmarks.common import machine, progress, publish, table
-from joulemesh.errors import JoulemeshError
-from joulemesh.files.lock import LOCK
-from joulemesh.files.manifest import verified
+from joulemesh.base.checksums import verified
+from joulemesh.base.errors import JoulemeshError
+from joulemesh.base.lock import LOCK
 from joulemesh.study.report import report_of_folder
 
 TITLE = "Damaged folders"

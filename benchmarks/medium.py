@@ -19,9 +19,9 @@ import numpy as np
 
 from benchmarks.common import machine, progress, table
 from benchmarks.plans import FOLDER, RESULTS, SCENARIOS, scenario_of
-from joulemesh.errors import InfeasibleError
-from joulemesh.profiles import radio
+from joulemesh.base.errors import InfeasibleError
 from joulemesh.scenario import Scenario
+from joulemesh.scenario.profiles import radio
 
 IN_ALL_MEDIA = ("fashion-ring-0.1", "fashion-geometric-50")
 RANGE_M = 150.0

@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks.common import own_peak_mib
 from benchmarks.serve import serve
 from benchmarks.work import Work, raw
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, load, partition
-from joulemesh.errors import ScenarioError
 from joulemesh.models.core import build
 from joulemesh.training.jax.engine import Engine, State
 from joulemesh.training.jax.platform import configure

@@ -99,7 +99,7 @@ _BEGUN: dict[str, dict[str, Any]] = {
         "training.eval_every": 2,
     },
 }
-_PRESETS = ROOT / "src" / "joulemesh" / "presets"
+_PRESETS = ROOT / "src" / "joulemesh" / "scenario" / "presets"
 _RICH = {"budget.energy_j": 1e9, "budget.deadline_s": 1e3, "plan.rounds": "fixed"}
 
 _CHILD = """

@@ -69,8 +69,8 @@ def prepare(dataset: str) -> tuple[Path, bool]:
     Returns:
         The folder, and whether the samples are noise.
     """
+    from joulemesh.base.errors import ScenarioError
     from joulemesh.data import load, spec
-    from joulemesh.errors import ScenarioError
 
     arrays: list[Any]
     try:

@@ -13,8 +13,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import IO, Any
 
-from joulemesh.files import Disk
-from joulemesh.files.lock import LOCK
+from joulemesh.base.files import Disk
+from joulemesh.base.lock import LOCK
 
 Step = tuple[str, Any, Any]
 # What survives of that which was not synced: nothing, all, the first steps of each folder (a

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import joulemesh
 from joulemesh.planning.notes import figures
-from joulemesh.profiles import RADIOS, radio
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import ASSUMED, GIVEN, Origin
+from joulemesh.scenario.profiles import RADIOS, radio
 
 WIFI = Origin("profile", "wifi")
 

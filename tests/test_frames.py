@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from joulemesh.frames import with_room
+from joulemesh.base.frames import with_room
 
 resource = pytest.importorskip("resource", reason="page faults are counted on Unix alone")
 

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh import machine
-from joulemesh.errors import JoulemeshError
+from joulemesh.base import machine
+from joulemesh.base.errors import JoulemeshError
 from joulemesh.planning import iterations, pricing, static
 from joulemesh.registries import CHANNELS
 from joulemesh.scenario import SECTIONS

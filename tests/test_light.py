@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import joulemesh
-from joulemesh.optional import EXTRAS
+from joulemesh.base.optional import EXTRAS
 from tests import light
 from tests.deploy.test_node_process import LEARNER
 from tools import lock

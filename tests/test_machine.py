@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh import machine
+from joulemesh.base import machine
 
 # Names of `os` that Linux has and macOS lacks.
 LINUX_ONLY = (
@@ -36,7 +36,7 @@ class Library:  # a C library that is not glibc
             raise OSError(name)
     def __getattr__(self, name):
         raise AttributeError(name)
-from joulemesh import machine
+from joulemesh.base import machine
 machine._CGROUPS = machine._OWN_CGROUP = pathlib.Path("/nowhere")
 import jax
 ctypes.CDLL = Library
@@ -103,7 +103,7 @@ def test_affinity_is_respected() -> None:
     if not hasattr(os, "sched_setaffinity"):
         pytest.skip("this system has no affinity")
     one = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]);"
-    code = f"{one} from joulemesh.machine import cpus; print(cpus())"
+    code = f"{one} from joulemesh.base.machine import cpus; print(cpus())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1"]
 
@@ -143,7 +143,7 @@ def test_memory_is_what_the_control_group_allows(
 
 
 def test_memory_is_what_the_resource_limits_allow() -> None:
-    code = "from joulemesh.machine import memory_bytes; print(memory_bytes())"
+    code = "from joulemesh.base.machine import memory_bytes; print(memory_bytes())"
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))

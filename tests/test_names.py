@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import joulemesh
-from joulemesh.errors import InfeasibleError, ScenarioError, called
+from joulemesh.base.errors import InfeasibleError, ScenarioError, called
 from joulemesh.planning.orders import Orders, orders
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario

@@ -36,7 +36,7 @@ ONE_PLACE: dict[str, tuple[str, set[str]]] = {
     "driving the engine": (r"\b(?:learner|engine)\.advance\(", {"training/driver.py"}),
     "the user's cache folder": (
         r"\b(os_cache|user_cache_dir)\(|XDG_CACHE_HOME|~/\.cache",
-        {"files/cache.py"},
+        {"base/cache.py"},
     ),
     "palette and style": (
         r"#[0-9A-Fa-f]{6}\b|rc_context|rcParams\[|font\.family",

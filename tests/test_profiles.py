@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh import profiles
-from joulemesh.profiles import DEVICES, RADIOS, device, find, radio
-from joulemesh.scenario import Scenario, profile_notes
+from joulemesh.scenario import Scenario, profile_notes, profiles
+from joulemesh.scenario.profiles import DEVICES, RADIOS, device, find, radio
 from joulemesh.world.links import seconds_per_bit
 
-HOME = Path(joulemesh.__file__).parent / "profiles"
+HOME = Path(joulemesh.__file__).parent / "scenario"
 
 
 def entries(file: str) -> dict[str, dict[str, Any]]:

@@ -50,7 +50,8 @@ def test_the_default_plans_alike_wherever_it_comes_from(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_what_a_preset_leaves_out_has_the_default(name: str) -> None:
-    text = resources.files("joulemesh.presets").joinpath(f"{name}.toml").read_text("utf-8")
+    presets = resources.files("joulemesh.scenario") / "presets"
+    text = (presets / f"{name}.toml").read_text("utf-8")
     stated = tomllib.loads(text)
     assert Scenario(**stated) == Scenario.preset(name)
     assert name == "default" or stated["network"]["profile"] == "ideal"

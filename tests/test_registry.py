@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 import joulemesh
-from joulemesh import own_code, registries
+from joulemesh import registries
+from joulemesh.base import own_code
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.registry import Registry
 from joulemesh.cli.main import main
-from joulemesh.errors import ScenarioError
 from joulemesh.registries import REGISTRIES
-from joulemesh.registry import Registry
 from tools.reading import DOCS, blocks
 
 HOME = Path(joulemesh.__file__).parent

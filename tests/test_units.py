@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulemesh.errors import ScenarioError, UnitError
+from joulemesh.base.errors import ScenarioError, UnitError
+from joulemesh.base.units import column, duration, energy, is_quantity, parse, si, unit_of
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.scenario import field_names
-from joulemesh.units import column, duration, energy, is_quantity, parse, si, unit_of
 from joulemesh.views.words import value_words
 
 magnitude = st.floats(min_value=-14, max_value=12)

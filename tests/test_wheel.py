@@ -46,7 +46,7 @@ def test_the_wheel_has_its_data_and_asks_for_no_training(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert {"joulemesh/py.typed", "joulemesh/data/digits.csv.gz"} <= wanted
-    assert {f"joulemesh/presets/{name}.toml" for name in PRESETS} <= wanted
+    assert {f"joulemesh/scenario/presets/{name}.toml" for name in PRESETS} <= wanted
     assert {Path(name).suffix for name in wanted} >= {".css", ".html", ".js", ".tmpl"}
     assert {name for name in names if ".dist-info/" not in name} == wanted
     needs = [line.split(": ")[1] for line in lines if line.startswith("Requires-Dist: ")]

@@ -52,9 +52,9 @@ for line in json.loads(sys.argv[1]):
     except SystemExit as end:
         codes.append(end.code or 0)
 from pathlib import Path
-from joulemesh.errors import ScenarioError
-from joulemesh.files.lock import FolderLock
-from joulemesh.files.whole import sweep
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.lock import FolderLock
+from joulemesh.base.files import sweep
 left = Path(".note.txt.0123456789abcdef.part")
 left.touch()
 sweep(Path())
@@ -70,10 +70,9 @@ with open("done.json", "w", encoding="utf-8") as file:
 """
 # Where a name that Windows lacks may stand, and what keeps it from being reached there.
 GUARDED = {
-    "files/disk.py": {"O_NOFOLLOW": "getattr", "O_CLOEXEC": "getattr"},
-    "files/lock.py": {"O_NOFOLLOW": "getattr", "fcntl": "sys.platform"},
-    "files/whole.py": {"fchmod": "sys.platform"},
-    "machine.py": {
+    "base/files.py": {"O_NOFOLLOW": "getattr", "O_CLOEXEC": "getattr", "fchmod": "sys.platform"},
+    "base/lock.py": {"O_NOFOLLOW": "getattr", "fcntl": "sys.platform"},
+    "base/machine.py": {
         "resource": "except ImportError",
         "sched_getaffinity": "hasattr",
         "sysconf": "sys.platform",

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import joulemesh
-from joulemesh.errors import Edit, JoulemeshError, ScenarioError, in_words
+from joulemesh.base.errors import Edit, JoulemeshError, ScenarioError, in_words
 from joulemesh.planning.static import apply_edits
 from joulemesh.scenario import Scenario
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import joulemesh
-from joulemesh.errors import JoulemeshError
+from joulemesh.base.errors import JoulemeshError
+from joulemesh.base.units import duration, energy
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario.varied import typed_value
-from joulemesh.units import duration, energy
 from joulemesh.views.plan.digest import BINDING_KINDS, BINDING_WORDS
 from tools.gallery import (
     NAMES,

@@ -37,23 +37,12 @@ HOME = Path(joulemesh.__file__).parent
 ORDER = (
     (
         "_version",
-        "bibliography",
-        "citation",
-        "countable",
-        "errors",
-        "files",
-        "frames",
-        "machine",
-        "optional",
-        "own_code",
-        "printable",
+        "base",
         "registries",
-        "registry",
         "tables",
         "tolerance",
-        "units",
     ),
-    ("fading", "meters", "presets", "profiles", "templates"),
+    ("fading", "meters", "templates"),
     ("scenario",),
     ("data", "metrics", "models"),
     ("world",),
@@ -94,7 +83,7 @@ class Import:
 def modules() -> list[Path]:
     """Every module of the package.
 
-    >>> HOME / "errors.py" in modules()
+    >>> HOME / "base" / "errors.py" in modules()
     True
     """
     return sorted(path for path in HOME.rglob("*.py") if not path.is_relative_to(_OUTSIDE))
@@ -103,8 +92,8 @@ def modules() -> list[Path]:
 def room_of(module: Path | str) -> str:
     """The room of a module, given as its file or by its name below `joulemesh`.
 
-    >>> room_of("theory.terms"), room_of("theory.measured.gap"), room_of(HOME / "errors.py")
-    ('theory', 'theory.measured', 'errors')
+    >>> room_of("theory.terms"), room_of("theory.measured.gap"), room_of(HOME / "base/errors.py")
+    ('theory', 'theory.measured', 'base')
     """
     if isinstance(module, Path):
         module = ".".join(module.relative_to(HOME).with_suffix("").parts)
@@ -180,7 +169,7 @@ def _at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
 def imports_of(path: Path) -> list[Import]:
     """Every import of a module of the package.
 
-    >>> any(found.name == "joulemesh.errors" for found in imports_of(HOME / "theory" / "terms.py"))
+    >>> "joulemesh.base.errors" in {found.name for found in imports_of(HOME / "base" / "lock.py")}
     True
     """
     package = ".".join(["joulemesh", *path.relative_to(HOME).parts[:-1]])

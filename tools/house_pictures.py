@@ -29,7 +29,7 @@ from tools.house import HOME, LINE, ORDER, counted, modules, room_of
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
 
 _ROWS = tuple(range(len(ORDER) - 1))  # the last is `python -m joulemesh`
-_BOTTOM = "errors, files, units, …"
+_BOTTOM = "base, …"
 _ROW, _TOP, _LEFT = 30, 64, 190
 _SOFT = "#D5DBE3"
 _MOST, _LEAST = 3, 0.1  # entries of a room; of the calls inside its largest
@@ -150,7 +150,7 @@ def drawn(svg: str) -> list[Station]:
 
 
 def _label(line: int) -> str:
-    shown = [room for room in ORDER[line] if room not in ("presets", "templates")]
+    shown = [room for room in ORDER[line] if room != "templates"]
     return _BOTTOM if line == 0 else ", ".join(shown)
 
 

@@ -33,7 +33,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from joulemesh.machine import cpus
+from joulemesh.base.machine import cpus
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, REASONS = ROOT / "docs" / "mutation.md", ROOT / "tools" / "survivors.toml"

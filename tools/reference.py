@@ -178,7 +178,8 @@ def scenario_page() -> str:
         lines += [table(("field", "meaning", "default", "values"), rows), ""]
     lines += ["## Presets", "", "`--preset NAME`, or `Scenario.preset(name)`.", ""]
     for name in PRESETS:
-        text = resources.files("joulemesh.presets").joinpath(f"{name}.toml").read_text("utf-8")
+        presets = resources.files("joulemesh.scenario") / "presets"
+        text = (presets / f"{name}.toml").read_text("utf-8")
         lines += [f"### {name}", "", "```toml", text.rstrip(), "```", ""]
     return "\n".join(lines)
 

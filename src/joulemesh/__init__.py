@@ -12,12 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from joulemesh._version import __version__
-from joulemesh.frames import with_room
+from joulemesh.base.frames import with_room
 
 if TYPE_CHECKING:
+    from joulemesh.base.errors import InfeasibleError, JoulemeshError, ScenarioError
     from joulemesh.calibration.calibrate import calibrate
     from joulemesh.calibration.calibration import Calibration
-    from joulemesh.errors import InfeasibleError, JoulemeshError, ScenarioError
     from joulemesh.planning.advice import Answer, advice
     from joulemesh.planning.plan import Plan
     from joulemesh.planning.static import plan
@@ -71,13 +71,13 @@ _HOME = {
     "Answer": "joulemesh.planning.advice",
     "Calibration": "joulemesh.calibration.calibration",
     "Comparison": "joulemesh.study.comparison",
-    "InfeasibleError": "joulemesh.errors",
-    "JoulemeshError": "joulemesh.errors",
+    "InfeasibleError": "joulemesh.base.errors",
+    "JoulemeshError": "joulemesh.base.errors",
     "Plan": "joulemesh.planning.plan",
     "ProgressBar": "joulemesh.views.notebook.progress",
     "Result": "joulemesh.study.result",
     "Scenario": "joulemesh.scenario",
-    "ScenarioError": "joulemesh.errors",
+    "ScenarioError": "joulemesh.base.errors",
     "Sweep": "joulemesh.study.sweep_result",
     "Tuned": "joulemesh.study.tune",
     "advice": "joulemesh.planning.advice",
@@ -104,7 +104,7 @@ def __getattr__(name: str) -> Any:
         try:
             return getattr(with_room(lambda: import_module(_HOME[name])), name)
         except ModuleNotFoundError as error:  # the light installation does not train
-            from joulemesh.optional import explained
+            from joulemesh.base.optional import explained
 
             raise explained(error) from None
     raise AttributeError(f"module 'joulemesh' has no attribute {name!r}")

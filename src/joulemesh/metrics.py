@@ -43,9 +43,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from scipy import special
 
-from joulemesh.errors import ScenarioError
-from joulemesh.optional import require
-from joulemesh.own_code import in_file, is_in_file, require_call
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import require
+from joulemesh.base.own_code import in_file, is_in_file, require_call
 from joulemesh.registries import LOSSES, METRICS
 
 Array: TypeAlias = Any  # of JAX or NumPy
@@ -80,7 +80,7 @@ class Metric:
     >>> Metric("samples", "", miss.values)
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: metric name 'samples' is taken: a column test_samples ...
+    joulemesh.ScenarioError: metric name 'samples' is taken: a column test_samples ...
     """
 
     name: str
@@ -358,7 +358,7 @@ class Loss:
     >>> Loss("odd", "", lambda outputs: outputs)
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: loss 'odd': values cannot be called with (outputs, targets): ...
+    joulemesh.ScenarioError: loss 'odd': values cannot be called with (outputs, targets): ...
     """
 
     name: str

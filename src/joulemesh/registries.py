@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from joulemesh.registry import Registry
+from joulemesh.base.registry import Registry
 
 if TYPE_CHECKING:
     from joulemesh.aggregation.scheme import SchemeKind

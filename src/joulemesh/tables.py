@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError, UnitError
-from joulemesh.units import parse
+from joulemesh.base.errors import ScenarioError, UnitError
+from joulemesh.base.units import parse
 
 __all__ = ["is_number", "number_column", "read_links", "read_table", "table_of"]
 

@@ -19,7 +19,7 @@ from joulemesh.aggregation.route import Route, Subgraph
 from joulemesh.aggregation.scheme import Conditions, Scheme, choose
 from joulemesh.aggregation.schemes.ring import Ring, RingPeer
 from joulemesh.aggregation.schemes.tree import TreePeer
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions
 from joulemesh.world.links import LinkCosts, link_costs

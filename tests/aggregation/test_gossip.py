@@ -28,7 +28,7 @@ from joulemesh.aggregation.gossip import (
     tick_route,
 )
 from joulemesh.aggregation.route import FloatArray, IntArray, Route
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 
 
 def graph(pairs: list[tuple[int, int]]) -> IntArray:

@@ -12,7 +12,7 @@ from joulemesh.aggregation.contract import Lost, lossy_mixing
 from joulemesh.aggregation.peer import RoutePeer, Vector
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.registries import SCHEMES
 
 CASES = [

@@ -26,10 +26,10 @@ from joulemesh.aggregation import (
 from joulemesh.aggregation.air import ORTHOGONAL
 from joulemesh.aggregation.gossip import metropolis_route, metropolis_weights
 from joulemesh.aggregation.schemes.gossip import MetropolisPeer
-from joulemesh.errors import InfeasibleError
+from joulemesh.base.errors import InfeasibleError
+from joulemesh.base.own_code import run_file
 from joulemesh.methods.adaptive import scheme_prices
 from joulemesh.methods.setting import Setting
-from joulemesh.own_code import run_file
 from joulemesh.planning.pricing import LINK_REPORT_BITS
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario

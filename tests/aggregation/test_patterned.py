@@ -11,7 +11,7 @@ import pytest
 import joulemesh
 from joulemesh.aggregation.contract import check
 from joulemesh.aggregation.patterned import Patterned
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from joulemesh.training.from_plan import schedule_of

@@ -17,7 +17,7 @@ from joulemesh.aggregation.ring import (
     ring_route,
 )
 from joulemesh.aggregation.route import IntArray, Route
-from joulemesh.errors import ScenarioError, called
+from joulemesh.base.errors import ScenarioError, called
 
 
 def graph(pairs: object) -> IntArray:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.air import ORTHOGONAL
 from joulemesh.aggregation.route import Route, Subgraph
 from joulemesh.aggregation.scheme import Conditions, Scheme, choose
-from joulemesh.errors import InfeasibleError
+from joulemesh.base.errors import InfeasibleError
 from joulemesh.scenario import PlanOptions
 from joulemesh.world.links import LinkCosts, link_costs
 from joulemesh.world.topology import Graph, components

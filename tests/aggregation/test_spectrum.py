@@ -25,7 +25,7 @@ from joulemesh.aggregation.gossip import (
     tick_matrix,
 )
 from joulemesh.aggregation.route import IntArray
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 
 MODES: tuple[Mode, ...] = ("ticks", "matchings", "metropolis")
 

@@ -31,7 +31,7 @@ from joulemesh.aggregation.tree import (
     pipelined_s,
     tree_route,
 )
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import PlanOptions
 from joulemesh.world.links import Framing, LinkCosts, link_costs
 from joulemesh.world.topology import Graph

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from joulemesh import Scenario, calibrate
+from joulemesh.base.errors import ScenarioError
 from joulemesh.calibration import Figure, Method
-from joulemesh.errors import ScenarioError
 from joulemesh.meters import MeterError
 from tests.calibration.toy import Machine
 from tests.meters.trees import planted, write

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.calibration import write_row
-from joulemesh.errors import ScenarioError
 from joulemesh.tables import read_table
 
 ROW = {"name": "south", "step_s": "0.002", "step_s_source": "measured by a, b"}

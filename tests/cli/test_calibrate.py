@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.calibration import calibration
 from joulemesh.cli.main import app
-from joulemesh.errors import ScenarioError
 
 LEARNER = """
 import time

@@ -13,9 +13,9 @@ import pytest
 
 from joulemesh.cli import completion, node
 from joulemesh.methods import EQUAL, names
-from joulemesh.profiles import DEVICES, RADIOS
 from joulemesh.scenario import PRESETS, SECTIONS
 from joulemesh.scenario.given import absolute_paths
+from joulemesh.scenario.profiles import DEVICES, RADIOS
 from joulemesh.scenario.sections import FILES
 from yan_li_2024 import FIGURES
 

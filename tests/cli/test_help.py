@@ -17,8 +17,8 @@ import typer
 
 import joulemesh
 from joulemesh.cli.main import app, main
-from joulemesh.profiles import DEVICES, RADIOS
 from joulemesh.scenario import PRESETS
+from joulemesh.scenario.profiles import DEVICES, RADIOS
 from joulemesh.study import doctor
 
 Command: TypeAlias = Callable[..., SimpleNamespace]

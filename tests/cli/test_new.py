@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from joulemesh import templates
-from joulemesh.errors import ScenarioError
-from joulemesh.profiles import DEVICES
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import SECTIONS
+from joulemesh.scenario.profiles import DEVICES
 from joulemesh.templates import PROJECT, lay_out
 
 

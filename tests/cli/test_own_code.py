@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh import own_code
+from joulemesh.base import own_code
 from joulemesh.cli.main import main
 from joulemesh.methods import registry
 

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from joulemesh.base.printable import printable
 from joulemesh.cli.main import main
-from joulemesh.printable import printable
 from joulemesh.views import terminal
 from joulemesh.views.terminal import Column, open_console, show_table
 

@@ -8,8 +8,8 @@ import matplotlib as mpl
 import pytest
 from typer.testing import CliRunner
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.cli.main import app
-from joulemesh.errors import ScenarioError
 
 SMALL = ["--preset", "adaptive", "--set", "devices.count=4", "--set", "plan.iterations=3"]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from joulemesh.base.checksums import verified
 from joulemesh.cli.main import main
-from joulemesh.files.manifest import verified
 
 SMALL = """
 [devices]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, load, spec
 from joulemesh.data.load import _DIGITS_FILE
-from joulemesh.errors import ScenarioError
 
 
 def arrays(**changes: Any) -> dict[str, NDArray[Any]]:

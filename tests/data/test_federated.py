@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, load, load_for, partition_for, spec_for
 from joulemesh.data.federated import from_partitions
-from joulemesh.errors import ScenarioError
 
 
 def scenario(folder: Path, devices: int, **changes: Any) -> joulemesh.Scenario:

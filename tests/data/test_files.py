@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data.published import (
     Member,
     Source,
@@ -24,7 +25,6 @@ from joulemesh.data.published import (
     pickled_batch,
     tar_members,
 )
-from joulemesh.errors import ScenarioError
 
 RECORDS = np.random.default_rng(0).integers(0, 10, (4, 3073), dtype=np.uint8)
 

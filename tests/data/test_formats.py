@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, Reading, from_arrays, load
-from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.training.prepare import the_dataset
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Reading, from_arrays, load, load_for, partition_for
 from joulemesh.data.partition import held_partition
-from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 
 

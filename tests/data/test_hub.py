@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import MissingPackageError
 from joulemesh.data import load, spec
 from joulemesh.data.hub import hub_file
-from joulemesh.errors import ScenarioError
-from joulemesh.optional import MissingPackageError
 from joulemesh.scenario import Scenario
 
 

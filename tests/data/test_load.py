@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import catalog, load
 from joulemesh.data.published import SOURCES, Download, Member, Source
-from joulemesh.errors import ScenarioError
 
 X_TRAIN, X_TEST = np.arange(12, dtype=np.uint8).reshape(3, 2, 2), np.full((2, 2, 2), 5, np.uint8)
 CONTENT = {

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Partition, PartitionKind, partition, regroup
-from joulemesh.errors import ScenarioError
 from joulemesh.registries import PARTITIONS
 from joulemesh.scenario import Training
 

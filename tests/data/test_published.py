@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from joulemesh.base.cache import user_cache
 from joulemesh.data import load, spec
 from joulemesh.data.published import SOURCES, locate
-from joulemesh.files.cache import user_cache
 
 MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.data import Dataset, Reading, load, spec
-from joulemesh.errors import JoulemeshError, ScenarioError
 
 ROWS = "a,b,label\n1,-0.5,cat\n2,0.25,dog\n3,1e-3,cat\n4,.5,dog\n5,7.,cat\n"
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import from_arrays, load, load_for, partition_for, spec_for
 from joulemesh.data.arrays import read_npz, write_npz
 from joulemesh.data.load import LETTERS, verses
 from joulemesh.data.reading import Reading
-from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 
 X = np.random.default_rng(0).normal(size=(20, 3))

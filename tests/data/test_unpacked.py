@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, load, spec
 from joulemesh.data import own as unpacked_module
 from joulemesh.data.own import is_on_disk
 from joulemesh.data.reading import Reading
-from joulemesh.errors import ScenarioError
 
 arrow: Any = pytest.importorskip("pyarrow", reason="pyarrow is not installed (the extra parquet)")
 parquet: Any = pytest.importorskip("pyarrow.parquet")

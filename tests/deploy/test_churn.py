@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.fleet.deployable import check_deployable
 from joulemesh.deploy.fleet.pack import DEVICES
 from joulemesh.deploy.local.churn import Churn, churn_of, steadfast
@@ -24,7 +25,6 @@ from joulemesh.deploy.record.course import Course, course_of_histories
 from joulemesh.deploy.record.history import read_history
 from joulemesh.deploy.record.replay import Plans, plans_of, replay
 from joulemesh.deploy.settings import Settings
-from joulemesh.errors import ScenarioError
 from joulemesh.planning.walk import origins
 from joulemesh.training.schedule import Schedule
 from joulemesh.world.timed import Timed

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import InfeasibleError, ScenarioError
+from joulemesh.base.lock import FolderLock
 from joulemesh.deploy.device.continuation import LonePlan
 from joulemesh.deploy.device.device import RUN, Device, Wanted, _keep_receipt, _until_stopped
 from joulemesh.deploy.device.store import Owner, Store
@@ -25,8 +27,6 @@ from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport import Receive
 from joulemesh.deploy.view import View
-from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.files.lock import FolderLock
 from tests.deploy.loopback import Loopback
 
 SETTINGS = Settings(patience_s=1.0)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.deploy.fleet.block import from_block, to_block
 from joulemesh.deploy.fleet.enroll import Request, accept, answer_again, ask, read_request, sign
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import Host, own_address, read_hosts
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
-from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.scenario import Scenario
 
 NAMES = ("device-0", "device-1", "device-2")
@@ -176,8 +176,8 @@ def test_a_block_that_unpacks_to_more_than_is_sensible_is_refused(
 ) -> None:
     bomb = to_block("REQUEST", {"a": b"\0" * 100_000})
     assert len(bomb) < 5000
+    from joulemesh.base.bounded import Limit
     from joulemesh.deploy.fleet import block
-    from joulemesh.files.limits import Limit
 
     monkeypatch.setattr(block, "FLEET", Limit(10_000))
     with pytest.raises(ScenarioError, match="the block is damaged"):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import joulemesh
+from joulemesh.base.lock import FolderLock
 from joulemesh.cli.main import main
 from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.identity import Authority, make_identity
@@ -21,7 +22,6 @@ from joulemesh.deploy.fleet.pack import make_fleet
 from joulemesh.deploy.local.local import free_ports
 from joulemesh.deploy.operator import health
 from joulemesh.deploy.operator.health import examine_folder, examine_machine
-from joulemesh.files.lock import FolderLock
 from joulemesh.scenario import Scenario
 
 

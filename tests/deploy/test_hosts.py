@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.fleet.hosts import Host, read_hosts, require_addresses, write_hosts
-from joulemesh.errors import ScenarioError
 
 NAMES = ("farm-01", "farm-02", "farm-03")
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.base.files import Disk, using
 from joulemesh.deploy.device.journal import JOURNAL, Journal, journals_in
-from joulemesh.files import Disk, using
 
 
 def lines_in(folder: Path) -> list[dict[str, Any]]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.learner import LateLearner, load_learner
 from joulemesh.deploy.fleet.task import Task
-from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 
 GOOD = """

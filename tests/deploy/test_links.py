@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DEVICES, DevicePack
 from joulemesh.deploy.links.figures import (
@@ -52,7 +53,6 @@ from joulemesh.deploy.operator.operator import Operator
 from joulemesh.deploy.transport import Address, Reason, Refusal, TransportError
 from joulemesh.deploy.transport.calls import Caller
 from joulemesh.deploy.transport.connection import Endpoint, Kind
-from joulemesh.errors import ScenarioError
 from joulemesh.tables import read_table
 from tests.deploy.over_tcp import packed, small
 

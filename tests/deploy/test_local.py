@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.lock import FolderLock
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DevicePack
 from joulemesh.deploy.local.emulate import measured
 from joulemesh.deploy.local.local import LocalFleet, environment, free_ports, open_fleet
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.settings import Settings
-from joulemesh.errors import ScenarioError
-from joulemesh.files.lock import FolderLock
 from joulemesh.planning.plan import Plan
 
 # Writes the journal of a node that carries out two iterations, and ends as it is told to.

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.ceiling import SPENDING, SPENT, Ceiling
 from joulemesh.deploy.device.meter import Measured, Modelled, Tariff, make_meter
-from joulemesh.errors import ScenarioError
 from joulemesh.meters import MeterError, MeterOptions
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.static import plan_of

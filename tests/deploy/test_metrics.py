@@ -9,11 +9,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.metrics import listen_on, serve_metrics
 from joulemesh.deploy.device.tally import Tally
 from joulemesh.deploy.local.local import free_ports
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.errors import ScenarioError
 
 
 def test_what_is_served_is_openmetrics_and_current() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.device import Wanted, require_data
 from joulemesh.deploy.device.model import FOLDER, ModelFile, fleet_model, read_model, save_model
 from joulemesh.deploy.device.simulated import own_data
@@ -39,7 +40,6 @@ from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.view import LATE, Proof, View
 from joulemesh.deploy.virtual.hardware import VirtualSigner
-from joulemesh.errors import ScenarioError
 from joulemesh.study.export import export_model
 
 ROWS = 60

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.deploy.local import namespaces as module
 from joulemesh.deploy.local.namespaces import (
     LinkRate,
@@ -20,7 +21,6 @@ from joulemesh.deploy.local.namespaces import (
     remove_left_overs,
     why_not,
 )
-from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.planning.ground import Ground
 from joulemesh.scenario import Scenario
 

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.cli.main import app
 from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.deploy.effects import Effect, Event, Note, Received, Send, Train
@@ -27,7 +28,6 @@ from joulemesh.deploy.virtual.cases import Case
 from joulemesh.deploy.virtual.fleet import VirtualFleet, make_node
 from joulemesh.deploy.virtual.hardware import AUTHORITY, VirtualSigner
 from joulemesh.deploy.virtual.setup import Setup
-from joulemesh.errors import ScenarioError
 from tests.deploy.by_hand import TRIANGLE, ByHand, only, said
 
 SPARE = Setup(4, (*TRIANGLE, (1, 3), (2, 3), (0, 3)), "tree", iterations=8, spares=(3,))

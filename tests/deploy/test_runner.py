@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.ceiling import Ceiling
 from joulemesh.deploy.device.journal import JOURNAL
 from joulemesh.deploy.device.runner import Runner
@@ -48,7 +49,6 @@ from joulemesh.deploy.effects import (
 from joulemesh.deploy.messages import Beat, Part
 from joulemesh.deploy.transport import Receive
 from joulemesh.deploy.view import View
-from joulemesh.errors import ScenarioError
 from tests.deploy.loopback import Loopback, ToyLearner, tools
 
 VIEW = View(0, 1, (0, 1))

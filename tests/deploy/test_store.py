@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import Disk, using
 from joulemesh.deploy.device.store import STATE, Owner, Store
 from joulemesh.deploy.effects import Commit, Durable
 from joulemesh.deploy.messages import Part
 from joulemesh.deploy.view import View
-from joulemesh.errors import ScenarioError
-from joulemesh.files import Disk, using
 
 MINE = Owner("f1e2", "ab12", 3)
 VIEW = View(0, 1, (0, 1, 2), left_j=(1.5, float("inf"), 2.5), digest="d0")

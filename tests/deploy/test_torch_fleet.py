@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.own_code import run_file
 from joulemesh.calibration.calibration import Method
 from joulemesh.data import load, partition
 from joulemesh.deploy.device.device import RUN
@@ -16,8 +18,6 @@ from joulemesh.deploy.device.simulated import simulated_learner
 from joulemesh.deploy.fleet.deployable import own_files, portable
 from joulemesh.deploy.fleet.pack import DEVICES
 from joulemesh.deploy.record.history import read_history
-from joulemesh.errors import ScenarioError
-from joulemesh.own_code import run_file
 from joulemesh.planning.plan import Plan
 from joulemesh.training import Options
 from joulemesh.training.from_plan import schedule_of

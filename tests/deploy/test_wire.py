@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy import messages
 from joulemesh.deploy.messages import (
     Absent,
@@ -40,7 +41,6 @@ from joulemesh.deploy.wire import (
     greeting,
     wire_type,
 )
-from joulemesh.errors import ScenarioError
 
 TERMS = Terms("orchard", "0123abcd", 6, "float64")
 KINDS = (Part, Beat, Fetch, Given, Absent, Refused, Recall, FleetRoster, Flood)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from joulemesh import fading
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.fading import Fading, Links
 from joulemesh.registries import CHANNELS
 from joulemesh.scenario import Network

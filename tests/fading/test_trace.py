@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from joulemesh.world.channel import Channel, build_channel

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.meters import METERS, MeterError, MeterOptions, choose, open_meter
 from joulemesh.meters.external import External, _Wall
 

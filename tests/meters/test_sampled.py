@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from joulemesh.base.own_code import run_file
 from joulemesh.meters import (
     METERS,
     Finding,
@@ -17,7 +18,6 @@ from joulemesh.meters import (
     open_meter,
 )
 from joulemesh.meters.meter import Sampled
-from joulemesh.own_code import run_file
 
 OWN = """
 from joulemesh.meters import METERS, Finding, MeterKind

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from joulemesh.errors import InfeasibleError
+from joulemesh.base.errors import InfeasibleError
 from joulemesh.methods import EQUAL, Ledger, Setting, build, lookup, names
 from joulemesh.methods.gossip_learning import GossipLearning
 from joulemesh.methods.sampling import neighbours_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from joulemesh.aggregation.gossip import metropolis_route
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, register
 from joulemesh.methods.choco import Links, compress, compressor, linked_choco
 from joulemesh.methods.fedavg import star, star_route

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, register, split, whole
 from joulemesh.methods.base import Parameter
 from joulemesh.methods.registry import METHODS

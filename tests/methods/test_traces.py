@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.data import Dataset, partition
-from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build
 from joulemesh.methods.registry import METHODS, register
 from joulemesh.models.core import build as build_model

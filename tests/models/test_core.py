@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.models import Model, build, coerce, from_flax, from_functions, loss
 from joulemesh.models.core import of_jax
 

@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.registry import Registry
 from joulemesh.models import Model, ModelKind, build, parameter_count
 from joulemesh.models.kinds import multiply_adds
 from joulemesh.planning.ground import workload
 from joulemesh.registries import MODELS
-from joulemesh.registry import Registry
 from joulemesh.scenario import Scenario, Training
 
 

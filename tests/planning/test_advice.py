@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.errors import Edit
+from joulemesh.base.errors import Edit
 from joulemesh.planning.advice import FACTOR, Answer, _percent, _Prospects, advice
 from joulemesh.planning.plan import BINDING
 from joulemesh.planning.static import apply_edits

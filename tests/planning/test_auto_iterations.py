@@ -11,10 +11,10 @@ import pytest
 
 import joulemesh
 from joulemesh import InfeasibleError, Scenario
+from joulemesh.base.units import duration, energy
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.iterations import Merit, least_of
 from joulemesh.planning.static import StaticPlanner
-from joulemesh.units import duration, energy
 
 
 def asked(**changes: Any) -> Scenario:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh.errors import Edit, InfeasibleError
+from joulemesh.base.errors import Edit, InfeasibleError
 from joulemesh.planning.budget import (
     Demand,
     at_least,

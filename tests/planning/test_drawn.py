@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import joulemesh
 from joulemesh import Scenario
 from joulemesh.aggregation.route import Route
-from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.planning.export import load_plan
 from joulemesh.planning.losses import carried_out, cut_off, drawn_prices, message_keys
 from joulemesh.planning.plan import Plan

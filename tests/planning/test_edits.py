@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import joulemesh
-from joulemesh.errors import Edit, InfeasibleError, in_words
+from joulemesh.base.errors import Edit, InfeasibleError, in_words
 from joulemesh.planning.static import apply_edits
 from joulemesh.scenario import Scenario
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.optional import MissingPackageError
+from joulemesh.base.optional import MissingPackageError
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 

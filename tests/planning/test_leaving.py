@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.deploy.fleet.deployable import check_deployable
-from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods.registry import build
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario

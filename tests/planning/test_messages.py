@@ -13,7 +13,7 @@ from joulemesh import Scenario
 from joulemesh.aggregation.air import HALF_DUPLEX, ORTHOGONAL, Medium, on_air
 from joulemesh.aggregation.play import exchange_latency_s, exchange_parts_j
 from joulemesh.aggregation.route import Route
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.methods import Setting, build, names
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import Framing, LinkCosts

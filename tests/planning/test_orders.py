@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.planning.orders import Orders, digest_of, orders
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan as make_plan

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.errors import Edit
+from joulemesh.base.errors import Edit
 from joulemesh.planning.plan import Plan
 
 MILLI = 1e-3

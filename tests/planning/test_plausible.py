@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.errors import Edit
+from joulemesh.base.errors import Edit
 from joulemesh.planning.notes import questions
 from joulemesh.planning.static import apply_edits, plan
 from joulemesh.scenario import Scenario

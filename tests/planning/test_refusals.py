@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import joulemesh
-from joulemesh.errors import InfeasibleError
+from joulemesh.base.errors import InfeasibleError
 from joulemesh.planning.static import apply_edits
 from joulemesh.scenario import Scenario
 from tests.samples import sample

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.policy import Policy, weighted
 from joulemesh.planning.policy import allocate as allocate_by
 from joulemesh.planning.rounds import (

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 import joulemesh
-from joulemesh.errors import Edit, InfeasibleError
+from joulemesh.base.errors import Edit, InfeasibleError
 from joulemesh.planning.export import load_plan
 from joulemesh.planning.losses import carried_out
 from joulemesh.planning.plan import Plan

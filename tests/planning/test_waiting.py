@@ -11,7 +11,7 @@ import pytest
 
 import joulemesh
 from joulemesh import InfeasibleError, Scenario
-from joulemesh.errors import Edit
+from joulemesh.base.errors import Edit
 from joulemesh.methods import build
 from joulemesh.methods.setting import Setting, account_of
 from joulemesh.planning import budget

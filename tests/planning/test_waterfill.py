@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.policy import water_fill
 
 

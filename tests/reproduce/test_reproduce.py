@@ -13,10 +13,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.cli.reproduce import publication
 from joulemesh.cli.reproduce import reproduce as command
 from joulemesh.data import partition
-from joulemesh.errors import ScenarioError
 from joulemesh.models.curves import CURVES
 from joulemesh.study import record
 from joulemesh.study.entry import Entry

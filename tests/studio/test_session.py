@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import joulemesh
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.planning.plan import digest_of
 from joulemesh.scenario import Scenario
 from joulemesh.studio.app import Session

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import joulemesh
-from joulemesh.errors import ScenarioError
-from joulemesh.optional import MissingPackageError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import MissingPackageError
 from joulemesh.study import adapters
 from joulemesh.study.halving import Trial
 from joulemesh.study.objective import Score

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, load
-from joulemesh.errors import ScenarioError
 from joulemesh.methods import Setting, build, register
 from joulemesh.models import Model
 from joulemesh.models import build as build_model

@@ -10,14 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 import joulemesh
-from joulemesh import bibliography, profiles
-from joulemesh.citation import Citation
+from joulemesh.base import citation as bibliography
+from joulemesh.base.citation import Citation
 from joulemesh.cli.main import app
 from joulemesh.data.catalog import DATASETS
 from joulemesh.methods import citations, names, register
 from joulemesh.methods.registry import METHODS
 from joulemesh.registries import MODELS, PARTITIONS, SCHEMES
-from joulemesh.scenario import Scenario
+from joulemesh.scenario import Scenario, profiles
 from joulemesh.study.cite import references, used_by, used_in
 from tests.views.publication.bibtex_grammar import parse
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
-from joulemesh.errors import ScenarioError
 from joulemesh.methods import Setting, build
 from joulemesh.planning.static import plan as make_plan
 from joulemesh.scenario import Scenario

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
-from joulemesh.errors import ScenarioError
 from joulemesh.models.curves import CURVES
 from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import Comparison

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.models.curves import CURVES
 from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import Comparison

@@ -12,13 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.cli.main import app
 from joulemesh.deploy.device.continuation import Replanner
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import make_fleet
 from joulemesh.deploy.record.history import read_history
 from joulemesh.deploy.view import View
-from joulemesh.errors import ScenarioError
 from joulemesh.planning.static import plan_of
 from joulemesh.study.deployment import replayed_curve, report_of_fleet
 from tests.deploy.journals import Fleet as Journals

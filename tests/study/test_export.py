@@ -16,8 +16,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import from_arrays, load
-from joulemesh.errors import ScenarioError
 from joulemesh.models import ModelKind, build
 from joulemesh.registries import MODELS
 from joulemesh.study.export import export_model, onnx_logits, wilson

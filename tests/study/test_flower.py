@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.cli.main import main
 from joulemesh.data import load_for
-from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.study.flower import export_flower, server_rounds
 from joulemesh.training.prepare import partitions
 from joulemesh.training.tensors import named_leaves

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import joulemesh
+from joulemesh.base.errors import InfeasibleError
 from joulemesh.data import Dataset
-from joulemesh.errors import InfeasibleError
 from joulemesh.ledger import Ledger
 from joulemesh.methods import Setting, build
 from joulemesh.scenario import Scenario

@@ -10,18 +10,17 @@ from typing import IO
 import pytest
 
 import joulemesh
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_whole
-from joulemesh.files.cache import keep, require_usable
-from joulemesh.files.manifest import verified
-from joulemesh.files.whole import DRAFT, sweep
+from joulemesh.base.cache import keep, require_usable
+from joulemesh.base.checksums import verified
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import DRAFT, sweep, write_whole
 from joulemesh.study.report import report_of_folder
 from tests.works import TINY
 
 KILLED = """
 import os, signal, sys
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_whole
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_whole
 def killed(draft):
     draft.write(b"half")
     os.kill(os.getpid(), signal.SIGKILL)

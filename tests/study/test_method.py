@@ -15,8 +15,8 @@ import pytest
 
 import joulemesh
 from joulemesh import Result, Scenario, ScenarioError
+from joulemesh.base.checksums import verified
 from joulemesh.cli.main import main
-from joulemesh.files.manifest import verified
 from joulemesh.methods.setting import MethodAccount
 from joulemesh.study.report import report_of_folder
 from joulemesh.training.jax.engine import Engine

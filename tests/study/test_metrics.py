@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 
 import joulemesh
+from joulemesh.base.optional import MissingPackageError
+from joulemesh.base.units import duration
 from joulemesh.cli.main import main
 from joulemesh.data import Dataset, load
-from joulemesh.optional import MissingPackageError
 from joulemesh.study.result import Result
 from joulemesh.study.tensorboard import TensorBoard
-from joulemesh.units import duration
 from joulemesh.views.run.console import show_result
 
 SCENARIO = joulemesh.Scenario.preset("adaptive").override(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.models.curves import CURVES
 from joulemesh.study.objective import Objective, Score
 from joulemesh.study.record import Record

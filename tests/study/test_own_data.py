@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.cli.main import main
 from joulemesh.data import Reading, load, load_for
-from joulemesh.errors import ScenarioError
 from joulemesh.methods import Setting
 from joulemesh.study.report import report_of_folder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import joulemesh
-from joulemesh.files.manifest import verified
+from joulemesh.base.checksums import verified
 from joulemesh.study.paper import write_run_paper
 from joulemesh.views.publication.printing import Printing
 from tests.comparisons import few_digits, small_scenario

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.files import using
-from joulemesh.files.manifest import verified
+from joulemesh.base.checksums import verified
+from joulemesh.base.errors import JoulemeshError, ScenarioError
+from joulemesh.base.files import using
 from tests.power import SURVIVING, FullDisk, RecordingDisk, Step, after_a_cut
 from tests.samples import sample
 from tests.works import WORKS

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.study.pricing import Candidate, Priced, Pricing, undominated
 from joulemesh.study.space import Space, geometric
 from joulemesh.training.from_plan import schedule_of

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.cli.main import app
 from joulemesh.data import Dataset
-from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.study.bench import Progress, rates_of, tuning_seeds
 from joulemesh.study.comparison import Comparison

@@ -20,7 +20,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import joulemesh
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.study.folder import RunFolder
 from joulemesh.study.report import report_of_folder
 from joulemesh.study.request import Progress

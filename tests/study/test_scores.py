@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.metrics import Reported, score_metric
 from joulemesh.models.curves import column_names
 from joulemesh.scenario import Scenario

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import joulemesh
+from joulemesh.base.checksums import verified
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
-from joulemesh.errors import ScenarioError
-from joulemesh.files.manifest import verified
 from joulemesh.scenario import Scenario
 from joulemesh.study.grid import Progress
 from joulemesh.study.sweep_result import Sweep

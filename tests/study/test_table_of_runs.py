@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.study.runs import Runs, Table
 from joulemesh.study.statistics import estimate
 from tests.views.publication.studies import study

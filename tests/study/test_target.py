@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.study.statistics import reached_at
 from joulemesh.study.target import to_target
 from joulemesh.views.run.console import target_tile, target_words

@@ -11,8 +11,8 @@ from typing import Any, Self
 import pytest
 
 import joulemesh
-from joulemesh.errors import ScenarioError
-from joulemesh.optional import MissingPackageError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import MissingPackageError
 from joulemesh.study.mlflow import MLflow
 from joulemesh.study.tracking import Guarded, Together, Tracked, open_trackers, run_id
 from joulemesh.study.wandb import WandB

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.own_code import run_file
 from joulemesh.cli.main import main
 from joulemesh.data import Dataset, load
 from joulemesh.data.arrays import write_npz
-from joulemesh.errors import ScenarioError
-from joulemesh.own_code import run_file
 from joulemesh.study import inputs as inputs_module
 from joulemesh.training.digests import data_digest
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.data import Dataset, from_arrays
-from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.study.halving import Halving
 from joulemesh.study.learn import Job, Judge, halves
 from joulemesh.study.pricing import Priced

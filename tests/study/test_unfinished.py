@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.files import make_folder
+from joulemesh.base.files import make_folder
 from joulemesh.scenario import Scenario
 from joulemesh.study import contest
 from joulemesh.training import checkpoint

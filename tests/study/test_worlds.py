@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.study.request import Progress
 from joulemesh.study.result_worlds import WorldRun, WorldsResult

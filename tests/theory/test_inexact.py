@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import joulemesh
 from joulemesh.aggregation.gossip import metropolis_weights
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.theory.bounds import (
     Constants,
     theorem1_corrected,

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import pytest
 
+from joulemesh.base.machine import Machine
 from joulemesh.data import Dataset, from_arrays
-from joulemesh.machine import Machine
 from joulemesh.training import Engine
 from joulemesh.training.jax.evaluation import Evaluation, Evaluator
 from joulemesh.training.jax.platform import configure, this_machine

@@ -10,8 +10,8 @@ import pytest
 
 import joulemesh
 from joulemesh.aggregation.route import Route
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, Partition, from_arrays, partition
-from joulemesh.errors import ScenarioError
 from joulemesh.models import build
 from joulemesh.planning.orders import Orders, orders
 from joulemesh.planning.plan import Plan

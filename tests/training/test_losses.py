@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from joulemesh import registries
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, Partition, from_arrays, partition
-from joulemesh.errors import ScenarioError
 from joulemesh.metrics import Loss, Reported, huber, loss_named, name_of, reported
 from joulemesh.models import build, from_functions
 from joulemesh.models.core import Model, with_loss

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from joulemesh import registries
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import partition
-from joulemesh.errors import ScenarioError
 from joulemesh.metrics import Metric, metrics_of
 from joulemesh.models import build
 from joulemesh.models.curves import COUNTS, CURVES, column_names, curves_of, own_curves

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Training
 from joulemesh.training import Options
 from joulemesh.training.jax.local_sgd import make_optimizer

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 import joulemesh
 from joulemesh.aggregation.contract import execute
 from joulemesh.aggregation.peer import rounded
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.machine import Machine
 from joulemesh.data import Dataset, from_arrays
-from joulemesh.errors import ScenarioError
-from joulemesh.machine import Machine
 from joulemesh.methods import build as build_method
 from joulemesh.methods.setting import Setting
 from joulemesh.models import build

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.training import Schedule
 
 TWO = np.ones((3, 2), int)

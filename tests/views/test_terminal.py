@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from joulemesh.profiles import profiles
+from joulemesh.scenario.profiles import profiles
 from joulemesh.views.terminal import Column, fits, open_console, show_table
 from tests.terminal import in_terminal
 from yan_li_2024.verdicts import show_claims

@@ -15,10 +15,10 @@ import pytest
 
 import joulemesh
 from benchmarks.watching import until, visited
+from joulemesh.base.errors import JoulemeshError
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import make_fleet
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.errors import JoulemeshError
 from joulemesh.scenario import Scenario
 from joulemesh.studio.watch_page import PageServer, render_watch, serve_node
 from joulemesh.studio.watching import Document, FleetSource, NodeSource

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Network
 from joulemesh.world.channel import Channel, build_channel, path_gain
 from joulemesh.world.topology import build_graph

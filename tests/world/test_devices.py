@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world import World, build_world
 from joulemesh.world.devices import DeviceArrays, build_devices

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import joulemesh
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.world.foreign import devices_of_skiptrain, links_of_decentralizepy
 
 # The columns of SkipTrain's own files, with figures of our own.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from joulemesh import Scenario
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.planning.ground import Ground
 
 DEVICES = """\

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world.redraw import WORLD_STRIDE, redrawn, redrawn_words, world_seeds
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.registry import Registry
 from joulemesh.planning.static import plan
 from joulemesh.registries import TOPOLOGIES
-from joulemesh.registry import Registry
 from joulemesh.scenario import Network
 from joulemesh.world.topology import Graph, Site, Topology, build_graph, components
 from tests.ideal import ideal

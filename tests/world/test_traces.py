@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.world import World, build_world
 from tests.ideal import ideal
 

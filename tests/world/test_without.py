@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world import build_world
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from joulemesh.errors import ScenarioError
-from joulemesh.printable import say
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.printable import say
 from joulemesh.views.progress import Display, Pace, facts
 from joulemesh.views.publication.printing import Printing
 from joulemesh.views.terminal import open_console

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulemesh._version import __version__
-from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.files import make_folder, write_text
-from joulemesh.files.bounded import read_json
-from joulemesh.machine import cpus
+from joulemesh.base.bounded import read_json
+from joulemesh.base.errors import JoulemeshError, ScenarioError
+from joulemesh.base.files import make_folder, write_text
+from joulemesh.base.machine import cpus
 from joulemesh.views.publication.figure import save_figure
 from joulemesh.views.publication.printing import ON_SCREEN, Printing
 from yan_li_2024 import FIGURES, LEARNED, redo, redraw
@@ -287,7 +287,7 @@ def _redo(
 def _runner(
     seeds: tuple[int, ...], data_dir: str | Path | None, cache: str | Path | None
 ) -> Runner:
-    from joulemesh.files.cache import user_cache
+    from joulemesh.base.cache import user_cache
     from joulemesh.training.jax.platform import configure
     from yan_li_2024.runner import Runner
 

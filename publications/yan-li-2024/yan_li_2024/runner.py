@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from joulemesh.base.errors import JoulemeshError
 from joulemesh.data import Dataset
-from joulemesh.errors import JoulemeshError
 from joulemesh.metrics import reported
 from joulemesh.models.core import Model
 from joulemesh.scenario import Scenario

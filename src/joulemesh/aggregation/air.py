@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from joulemesh.aggregation.route import FloatArray, IntArray, Route
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.loss import expected_tries

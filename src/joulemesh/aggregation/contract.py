@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.peer import LossyPeer, Peer, RoundedPeer, Vector
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.world.links import LinkCosts
 
 __all__ = ["Lost", "check", "execute", "lossy_mixing"]

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 
 from joulemesh.aggregation.route import FloatArray, IntArray, Route
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 
 __all__ = [
     "Balance",

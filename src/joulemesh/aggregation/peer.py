@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 
 __all__ = ["LossyPeer", "Message", "Peer", "RoundedPeer", "RoutePeer", "Vector", "rounded"]
 

@@ -13,8 +13,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from joulemesh.aggregation.route import IntArray, Route
-from joulemesh.errors import ScenarioError
-from joulemesh.units import counted
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.units import counted
 
 __all__ = [
     "Obstacle",

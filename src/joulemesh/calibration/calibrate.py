@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.calibration.calibration import (
     Bench,
     Block,
@@ -28,7 +29,6 @@ from joulemesh.data.load import device_names
 from joulemesh.deploy.device.learner import OwnLearner, load_learner
 from joulemesh.deploy.fleet.task import Task, task_of
 from joulemesh.deploy.plans import Learner
-from joulemesh.errors import ScenarioError
 from joulemesh.meters import METERS, Meter, MeterError, MeterOptions, choose, open_meter
 from joulemesh.meters.meter import Declared
 from joulemesh.models.torch_model import is_torch

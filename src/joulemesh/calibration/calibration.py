@@ -38,9 +38,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from joulemesh._version import __version__
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_text
-from joulemesh.machine import cpus
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_text
+from joulemesh.base.machine import cpus
 from joulemesh.meters import Meter, MeterError
 from joulemesh.meters.meter import flag, model_of_board, number_of
 from joulemesh.study.statistics import estimate
@@ -225,7 +225,7 @@ class Method:
     >>> Method(samples=2)
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: --samples 2 is too few for an interval: use 3 or more
+    joulemesh.ScenarioError: --samples 2 is too few for an interval: use 3 or more
     """
 
     samples: int = 8

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import JsonOption, LoadOption, load_files, write_text
-from joulemesh.printable import say
 
 __all__ = ["cite"]
 

@@ -9,16 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from joulemesh import files
+from joulemesh.base import files
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.own_code import run_file
+from joulemesh.base.printable import say
+from joulemesh.base.units import is_quantity
 from joulemesh.cli import completion
-from joulemesh.errors import ScenarioError
-from joulemesh.own_code import run_file
-from joulemesh.printable import say
 from joulemesh.scenario import PRESETS, Scenario, profile_notes
 from joulemesh.scenario.given import input_notes
 from joulemesh.scenario.varied import typed_value
 from joulemesh.tables import is_number, read_table
-from joulemesh.units import is_quantity
 
 __all__ = [
     "FileArgument",
@@ -164,8 +164,7 @@ def pasted_text(path: Path) -> str:
     Raises:
         ScenarioError: the file cannot be read.
     """
-    from joulemesh.files.bounded import read_bounded
-    from joulemesh.files.limits import FLEET
+    from joulemesh.base.bounded import FLEET, read_bounded
 
     if path != Path("-"):
         try:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.printable import say
 from joulemesh.cli import completion
 from joulemesh.cli.common import (
     FileArgument,
@@ -22,8 +24,6 @@ from joulemesh.cli.common import (
     WorldsOption,
     read_scenario,
 )
-from joulemesh.errors import ScenarioError
-from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario

@@ -64,7 +64,7 @@ def profile_names(incomplete: str) -> Candidates:
     >>> [name for name, _ in profile_names("jetson")]
     ['jetson-nano', 'jetson-orin-nano']
     """
-    from joulemesh.profiles import profiles
+    from joulemesh.scenario.profiles import profiles
 
     return _starting([(one.name, one.summary) for one in profiles()], incomplete)
 
@@ -118,7 +118,7 @@ def compared_methods(incomplete: str) -> Candidates:
 
 def _parameters(head: str, name: str, typed: str, given: str = "") -> Candidates:
     """Parameters of a method that are not given, or the values of the one that is being typed."""
-    from joulemesh.errors import ScenarioError
+    from joulemesh.base.errors import ScenarioError
     from joulemesh.methods import lookup
 
     try:
@@ -143,8 +143,8 @@ def equalities(incomplete: str) -> Candidates:
 
 def figures(incomplete: str) -> Candidates:
     """Parts of the paper that can be redone."""
+    from joulemesh.base.errors import ScenarioError
     from joulemesh.cli.reproduce import publication
-    from joulemesh.errors import ScenarioError
 
     try:
         known = publication().FIGURES

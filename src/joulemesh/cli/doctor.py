@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import JsonOption
-from joulemesh.printable import say
 
 __all__ = ["doctor"]
 
@@ -36,8 +36,8 @@ def doctor(
 
 
 def _text(found: dict[str, Any]) -> str:
+    from joulemesh.base.units import si
     from joulemesh.study.doctor import OPTIONAL
-    from joulemesh.units import si
 
     test, caches = found.get("self_test"), found["caches"]
     rows = {

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import (
     FileArgument,
     LoadOption,
@@ -17,7 +18,6 @@ from joulemesh.cli.common import (
     load_files,
     read_scenario,
 )
-from joulemesh.printable import say
 
 __all__ = ["COMMANDS", "HELP"]
 
@@ -53,7 +53,7 @@ def model(
     `pip install onnx`) is a graph from samples to logits, compared with the trained model first.
     The card has accuracy with its interval, joules, digests, and the lines that load the model.
     """
-    from joulemesh.files.bounded import read_json
+    from joulemesh.base.bounded import read_json
     from joulemesh.study.export import export_model
     from joulemesh.study.export_fleet import is_fleet
 

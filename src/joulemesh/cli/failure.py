@@ -6,10 +6,10 @@ import json
 import sys
 import traceback
 
-from joulemesh.errors import JoulemeshError
-from joulemesh.optional import explained
-from joulemesh.own_code import place_in
-from joulemesh.printable import say
+from joulemesh.base.errors import JoulemeshError
+from joulemesh.base.optional import explained
+from joulemesh.base.own_code import place_in
+from joulemesh.base.printable import say
 
 __all__ = ["ask_for_tracebacks", "tell"]
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import PresetOption, SetOption, read_scenario, write_text
-from joulemesh.printable import say
 
 __all__ = ["init"]
 

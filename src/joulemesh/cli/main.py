@@ -16,8 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 from joulemesh._version import __version__
+from joulemesh.base.frames import with_room
 from joulemesh.cli import completion, failure
-from joulemesh.frames import with_room
 
 __all__ = ["app", "main", "program"]
 

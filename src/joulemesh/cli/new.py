@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from joulemesh.printable import say
+from joulemesh.base.printable import say
 
 __all__ = ["new"]
 

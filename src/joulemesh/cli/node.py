@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from joulemesh.base.errors import called
+from joulemesh.base.printable import say
 from joulemesh.cli.common import LoadOption, load_files, pasted_text
-from joulemesh.errors import called
-from joulemesh.printable import say
 
 __all__ = ["COMMANDS", "HELP"]
 
@@ -62,9 +62,9 @@ def enroll(
 
 
 def _ask(home: Path, name: str, address: str | None, port: int, anew: bool) -> None:
+    from joulemesh.base.errors import ScenarioError
     from joulemesh.deploy.fleet.enroll import ask
     from joulemesh.deploy.fleet.hosts import checked_host, own_address
-    from joulemesh.errors import ScenarioError
 
     where = own_address() if address is None else address
     if not where:
@@ -156,9 +156,9 @@ def run(
     Exit code 0 when all is done or the operator has retired the device, 130 or 143 when it was
     stopped, 3 when it cannot go on at present, and 2 if something must be corrected first.
     """
+    from joulemesh.base.units import parse
     from joulemesh.deploy.device.device import Wanted, run_device
     from joulemesh.deploy.fleet.fleet import Fleet
-    from joulemesh.units import parse
 
     load_files(load)
     fleet = Fleet.load(folder)

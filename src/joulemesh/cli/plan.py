@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.printable import say
 from joulemesh.cli.common import (
     FileArgument,
     FormatOption,
@@ -18,8 +20,6 @@ from joulemesh.cli.common import (
     WidthOption,
     read_scenario,
 )
-from joulemesh.errors import ScenarioError
-from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario

@@ -30,8 +30,8 @@ def profiles(
     A scenario says `devices.profile` and `network.profile`, or has a column `profile` in its device
     table; fields that it gives itself win.
     """
-    from joulemesh.profiles import find
-    from joulemesh.profiles import profiles as known
+    from joulemesh.scenario.profiles import find
+    from joulemesh.scenario.profiles import profiles as known
 
     chosen = known() if name is None else (find(name),)
     if json:
@@ -48,7 +48,7 @@ def profiles(
 
 
 def _tables(chosen: Any, console: Any) -> None:
-    from joulemesh.units import si
+    from joulemesh.base.units import si
     from joulemesh.views.terminal import Column, show_table
 
     what = Column("what it is", prose=16, rank=2)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.printable import say
 from joulemesh.cli.common import FormatOption, LoadOption, WidthOption, load_files
-from joulemesh.errors import ScenarioError
-from joulemesh.printable import say
 
 __all__ = ["report"]
 

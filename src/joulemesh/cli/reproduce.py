@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.cli import completion
 from joulemesh.cli.common import FormatOption, JsonOption, WidthOption
-from joulemesh.errors import ScenarioError
 
 __all__ = ["publication", "reproduce"]
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.printable import say
 from joulemesh.cli import completion
 from joulemesh.cli.common import (
     FileArgument,
@@ -28,8 +30,6 @@ from joulemesh.cli.common import (
     read_scenario,
 )
 from joulemesh.cli.failure import tell
-from joulemesh.errors import ScenarioError
-from joulemesh.printable import say
 from joulemesh.study.request import Progress, RunRequest
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import (
     FileArgument,
     JsonOption,
@@ -14,7 +15,6 @@ from joulemesh.cli.common import (
     SetOption,
     read_scenario,
 )
-from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.studio.server import Address

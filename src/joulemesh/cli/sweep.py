@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.printable import say
 from joulemesh.cli import completion
 from joulemesh.cli.common import (
     FileArgument,
@@ -22,8 +24,6 @@ from joulemesh.cli.common import (
     WidthOption,
     read_scenario,
 )
-from joulemesh.errors import ScenarioError
-from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
@@ -201,7 +201,7 @@ def _with_progress(
             display.stage(f"{total:,} runs to train, {kept:,} kept from before")
 
         def show(step: Progress) -> None:
-            from joulemesh.units import duration
+            from joulemesh.base.units import duration
 
             said = [f"combination {step.position + 1} of {step.combinations}", step.step.method]
             left_s = pace.left_s("sweep", round(parts * step.share), parts)
@@ -256,7 +256,7 @@ def _look_ahead(
     if json:
         typer.echo(json_format.dumps(_outlook_record(asked, ahead, left_s)))
         return
-    from joulemesh.units import duration
+    from joulemesh.base.units import duration
     from joulemesh.views.tables import show_outlook
     from joulemesh.views.terminal import open_console
 

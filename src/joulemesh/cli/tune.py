@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.printable import say
 from joulemesh.cli.common import (
     FileArgument,
     FormatOption,
@@ -19,8 +21,6 @@ from joulemesh.cli.common import (
     field_and_value,
     read_scenario,
 )
-from joulemesh.errors import ScenarioError
-from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
@@ -171,7 +171,7 @@ def _with_progress(
     with Display(quiet=quiet) as display:
 
         def show(step: Progress) -> None:
-            from joulemesh.units import duration
+            from joulemesh.base.units import duration
 
             said = [f"{step.position} of {step.count}"] if step.count > 1 else []
             left_s = pace.left_s("tune", round(parts * step.share), parts)

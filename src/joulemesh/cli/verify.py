@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import JsonOption
-from joulemesh.printable import say
 
 __all__ = ["verify"]
 
@@ -24,7 +24,7 @@ def verify(
 
     Exit code 0 if all are intact, 2 if one is damaged or missing; nothing is changed.
     """
-    from joulemesh.files.manifest import verified
+    from joulemesh.base.checksums import verified
 
     found = verified(folder)
     if json:

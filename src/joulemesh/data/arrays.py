@@ -22,6 +22,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from joulemesh.base.arrays import ArrayFile, open_arrays, shape_in
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data.dataset import (
     Dataset,
     Holders,
@@ -41,8 +43,6 @@ from joulemesh.data.dataset import (
     tokens_of,
 )
 from joulemesh.data.reading import Reading
-from joulemesh.errors import ScenarioError
-from joulemesh.files.arrays import ArrayFile, open_arrays, shape_in
 
 _MANY_CLASSES = 1000  # labels may be sparse among these; beyond, each class needs a sample
 

@@ -8,11 +8,10 @@ import difflib
 from dataclasses import dataclass
 from typing import Literal
 
-from joulemesh.bibliography import CIFAR_10, DIABETES, DIGITS, FASHION_MNIST, MNIST
-from joulemesh.citation import Citation
+from joulemesh.base.citation import CIFAR_10, DIABETES, DIGITS, FASHION_MNIST, MNIST, Citation
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data.dataset import check_loss
 from joulemesh.data.reading import FOLDER, HUB, Reading, check_only_tables, is_own
-from joulemesh.errors import ScenarioError
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def check_name(dataset: str) -> None:
 
     >>> check_name("cifar10")
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: dataset = 'cifar10' is unknown (did you mean 'cifar-10'?): ...
+    joulemesh.ScenarioError: dataset = 'cifar10' is unknown (did you mean 'cifar-10'?): ...
     """
     if dataset in _SPECS or is_own(dataset) or dataset.startswith((HUB, FOLDER)):
         return

@@ -36,7 +36,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.registries import LOSSES
 
 BINS = 10  # quantiles of a number that partitions take for classes
@@ -301,7 +301,7 @@ def check_loss(name: str, found: str, loss: str, wanted: Kind) -> None:
     >>> check_loss("diabetes", "numbers", "cross-entropy", "classes")
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: training.loss = 'cross-entropy' is for classes, and diabetes ...
+    joulemesh.ScenarioError: training.loss = 'cross-entropy' is for classes, and diabetes ...
     """
     if wanted not in ("any", found):
         raise ScenarioError(

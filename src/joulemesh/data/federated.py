@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.arrays import ArrayFile
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data.arrays import from_arrays, listed, open_npz, read_npz
 from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.data.hub import columns_of
 from joulemesh.data.reading import FOLDER, HOLDER, Reading
-from joulemesh.errors import ScenarioError
-from joulemesh.files.arrays import ArrayFile
 
 _PURPOSE = 0x75736572  # "user": keeps these draws apart from every other use of the seed
 

@@ -19,13 +19,13 @@ from urllib.parse import parse_qsl
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.cache import find, keep, user_cache
+from joulemesh.base.checksums import sha256_of
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_whole
+from joulemesh.base.optional import require
 from joulemesh.data.arrays import from_arrays
 from joulemesh.data.reading import HUB
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_whole
-from joulemesh.files.cache import find, keep, user_cache
-from joulemesh.files.manifest import sha256_of
-from joulemesh.optional import require
 
 _OPTIONS = ("config", "image", "label", "revision", "test", "train")
 _IMAGES = ("image", "img", "pixel_values", "x", "features")
@@ -71,7 +71,7 @@ def hub_file(text: str, cache: str | Path | None = None) -> Path:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     hub_file("hf:owner/set?colour=red", Path(folder))
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: dataset = 'hf:owner/set?colour=red': the option 'colour' is ...
+    joulemesh.ScenarioError: dataset = 'hf:owner/set?colour=red': the option 'colour' is ...
     """
     wanted = _Wanted.parse(text)
     key = hashlib.sha256(repr((wanted.name, sorted(wanted.options.items()))).encode()).hexdigest()

@@ -7,10 +7,9 @@ __all__ = ["apportion", "log_mixes", "require_alpha"]
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.bibliography import MCMAHAN
-from joulemesh.citation import Citation
+from joulemesh.base.citation import MCMAHAN, Citation
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data.partition import Ints, Partition, PartitionKind, regroup, with_sizes
-from joulemesh.errors import ScenarioError
 from joulemesh.registries import PARTITIONS
 
 _SMALLEST_ALPHA = 1e-6

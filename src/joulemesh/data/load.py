@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data.catalog import DATASETS, DataSpec, check_name, spec
 from joulemesh.data.dataset import Dataset, check_loss, moments, numbers_of
 from joulemesh.data.partition import Partition, held_partition, natural_partition, partition
@@ -33,7 +34,6 @@ from joulemesh.data.reading import (
     check_only_tables,
     reading_of,
 )
-from joulemesh.errors import ScenarioError
 from joulemesh.registries import PARTITIONS
 from joulemesh.scenario import Scenario
 from joulemesh.tables import read_table

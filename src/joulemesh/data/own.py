@@ -25,6 +25,11 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.cache import find, keep, user_cache
+from joulemesh.base.checksums import sha256_of
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import make_folder, sweep, write_whole
+from joulemesh.base.optional import require
 from joulemesh.data.arrays import classes_of, read_npz, read_npz_sizes, targets_from
 from joulemesh.data.catalog import DataSpec
 from joulemesh.data.dataset import Dataset, targets_of
@@ -39,11 +44,6 @@ from joulemesh.data.reading import (
     is_table,
 )
 from joulemesh.data.table import from_table, open_table
-from joulemesh.errors import ScenarioError
-from joulemesh.files.cache import find, keep, user_cache
-from joulemesh.files.manifest import sha256_of
-from joulemesh.files.whole import make_folder, sweep, write_whole
-from joulemesh.optional import require
 
 _ROWS = 1 << 12  # that are unpacked at a time
 _NARROWED = {"double": "float", "int64": "int32"}

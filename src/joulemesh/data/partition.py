@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.citation import Citation
+from joulemesh.base.citation import Citation
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data.dataset import Dataset, Holders
-from joulemesh.errors import ScenarioError
 from joulemesh.registries import PARTITIONS
 from joulemesh.scenario import Training
 from joulemesh.scenario.fields import parameters_of

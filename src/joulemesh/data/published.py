@@ -33,13 +33,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.arrays import open_arrays
+from joulemesh.base.cache import find, keep, user_cache
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import require
 from joulemesh.data.catalog import spec
 from joulemesh.data.dataset import Dataset
 from joulemesh.data.reading import PACKING_DAMAGE, open_unpacked
-from joulemesh.errors import ScenarioError
-from joulemesh.files.arrays import open_arrays
-from joulemesh.files.cache import find, keep, user_cache
-from joulemesh.optional import require
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -237,7 +237,7 @@ def check_member(where: str, raw: bytes, member: Member) -> None:
 
     >>> check_member("a.bin", b"12", Member(("a.bin",), 3, ""))
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: a.bin is truncated: its content ends after 2 of 3 bytes: ...
+    joulemesh.ScenarioError: a.bin is truncated: its content ends after 2 of 3 bytes: ...
     """
     if len(raw) < member.size_bytes:
         raise ScenarioError(

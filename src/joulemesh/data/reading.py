@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.metrics import loss_named
 from joulemesh.scenario import Scenario
 
@@ -116,7 +116,7 @@ def check_only_tables(dataset: str, reading: Reading) -> None:
 
     >>> check_only_tables("mine.npz", Reading(label="kind"))
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: training.label is for tables (.csv, .tsv, .parquet), which ...
+    joulemesh.ScenarioError: training.label is for tables (.csv, .tsv, .parquet), which ...
     """
     given = {
         "label": reading.label,
@@ -136,7 +136,7 @@ def check_nobody_holds(dataset: str, reading: Reading) -> None:
 
     >>> check_nobody_holds("digits", Reading(holder="site"))
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: training.partition = "column:site" is for data of your own ...
+    joulemesh.ScenarioError: training.partition = "column:site" is for data of your own ...
     """
     if reading.holder is not None:
         raise ScenarioError(

@@ -18,6 +18,8 @@ from typing import IO, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import require
 from joulemesh.data.dataset import (
     Dataset,
     Holders,
@@ -34,8 +36,6 @@ from joulemesh.data.dataset import (
     standardised,
 )
 from joulemesh.data.reading import COLUMN, PACKING_DAMAGE, Reading, open_unpacked
-from joulemesh.errors import ScenarioError
-from joulemesh.optional import require
 
 _HOLDERS = ("device", "client", "holder", "node", "site", "user")  # usual names of such a column
 _LABELS = ("label", "class", "target", "y")

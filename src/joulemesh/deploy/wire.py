@@ -31,6 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
+from joulemesh.base.bounded import parse_json
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.fields import Malformed, read_record, record_of
 from joulemesh.deploy.messages import (
     Absent,
@@ -45,8 +47,6 @@ from joulemesh.deploy.messages import (
     Refused,
 )
 from joulemesh.deploy.transport import Address, Reason, TransportError
-from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import parse_json
 
 WIRE = 3
 """Number of this format; devices that speak another are refused."""

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.meters.meter import METERS, Finding, MeterError, MeterKind, MeterOptions
 from joulemesh.tables import number_column, table_of
 

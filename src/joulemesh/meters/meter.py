@@ -31,8 +31,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Protocol
 
-from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.registry import Registry
+from joulemesh.base.errors import JoulemeshError, ScenarioError
+from joulemesh.base.registry import Registry
 
 
 class MeterError(JoulemeshError):

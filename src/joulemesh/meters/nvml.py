@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from joulemesh.base.optional import MissingPackageError, require
 from joulemesh.meters.meter import (
     METERS,
     Counter,
@@ -24,7 +25,6 @@ from joulemesh.meters.meter import (
     MeterOptions,
     Sampled,
 )
-from joulemesh.optional import MissingPackageError, require
 
 _INSTALL = "pip install 'joulemesh[meters]'"
 # Bits of NVML's reasons for a lower clock: hardware slowdown, heat by software and by hardware,

@@ -5,7 +5,7 @@ May not know: how runs are compared or drawn (``study``, ``views``), any bound (
 
 from __future__ import annotations
 
-from joulemesh.citation import Citation
+from joulemesh.base.citation import Citation
 from joulemesh.ledger import Ledger
 from joulemesh.methods.base import Contender, Parameter, choice, number, whole
 from joulemesh.methods.registry import (

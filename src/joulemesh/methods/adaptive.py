@@ -21,7 +21,7 @@ import numpy as np
 
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.bibliography import PAPER
+from joulemesh.base.citation import PAPER
 from joulemesh.ledger import Ledger, charge
 from joulemesh.methods.base import Contender, entry, whole
 from joulemesh.methods.registry import register

@@ -23,9 +23,8 @@ import numpy as np
 
 from joulemesh.aggregation.gossip import contraction, metropolis_route, metropolis_weights
 from joulemesh.aggregation.route import Route
-from joulemesh.bibliography import ALISTARH, KOLOSKOVA
-from joulemesh.citation import Citation
-from joulemesh.errors import ScenarioError
+from joulemesh.base.citation import ALISTARH, KOLOSKOVA, Citation
+from joulemesh.base.errors import ScenarioError
 from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, Parameter, number, whole
 from joulemesh.methods.choco import Compressor, compressor
 from joulemesh.methods.registry import register

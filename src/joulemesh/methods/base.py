@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.citation import Citation
+from joulemesh.base.citation import Citation
+from joulemesh.base.registry import Registry
 from joulemesh.ledger import Ledger
-from joulemesh.registry import Registry
 from joulemesh.tolerance import left_of
 from joulemesh.training.arrays import tree_map
 from joulemesh.training.schedule import Schedule

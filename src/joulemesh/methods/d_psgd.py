@@ -12,7 +12,7 @@ __all__: list[str] = []
 from collections.abc import Mapping
 from typing import Any
 
-from joulemesh.citation import Citation
+from joulemesh.base.citation import Citation
 from joulemesh.methods.balanced import mixing_contender
 from joulemesh.methods.base import Contender
 from joulemesh.methods.registry import register

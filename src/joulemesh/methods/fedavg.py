@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
-from joulemesh.bibliography import MCMAHAN
+from joulemesh.base.citation import MCMAHAN
 from joulemesh.ledger import Ledger, charge
 from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, whole
 from joulemesh.methods.registry import register

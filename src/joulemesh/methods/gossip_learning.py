@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.route import Route
-from joulemesh.citation import Citation
-from joulemesh.errors import ScenarioError
+from joulemesh.base.citation import Citation
+from joulemesh.base.errors import ScenarioError
 from joulemesh.methods.base import (
     AS_PLANNED,
     Contender,

@@ -16,7 +16,7 @@ __all__: list[str] = []
 from collections.abc import Mapping
 from typing import Any
 
-from joulemesh.citation import Citation
+from joulemesh.base.citation import Citation
 from joulemesh.methods.base import Contender, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting

@@ -35,7 +35,7 @@ import numpy as np
 from scipy import sparse
 
 from joulemesh.aggregation.gossip import metropolis_route, metropolis_weights
-from joulemesh.citation import Citation
+from joulemesh.base.citation import Citation
 from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, number, whole
 from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting

@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.aggregation.route import Route
-from joulemesh.bibliography import ONOSZKO
-from joulemesh.errors import InfeasibleError
+from joulemesh.base.citation import ONOSZKO
+from joulemesh.base.errors import InfeasibleError
 from joulemesh.ledger import Ledger, charge
 from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, whole
 from joulemesh.methods.registry import register

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulemesh.citation import Citation
-from joulemesh.errors import ScenarioError, named_refusals
+from joulemesh.base.citation import Citation
+from joulemesh.base.errors import ScenarioError, named_refusals
+from joulemesh.base.own_code import place_of, require_call
+from joulemesh.base.registry import Registry
 from joulemesh.methods.base import Contender, Parameter
 from joulemesh.methods.setting import Setting
 from joulemesh.models.torch_model import NotOfJaxError, TorchModel
-from joulemesh.own_code import place_of, require_call
-from joulemesh.registry import Registry
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.scenario import rounded_to
 from joulemesh.training.recorded import exchanges_of_matrices

@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.countable import require_countable
+from joulemesh.base.countable import require_countable
+from joulemesh.base.errors import Edit, InfeasibleError, ScenarioError, called
+from joulemesh.base.own_code import place_of
+from joulemesh.base.units import counted, duration, energy
 from joulemesh.data import Dataset, spec_for
 from joulemesh.data.load import device_names
-from joulemesh.errors import Edit, InfeasibleError, ScenarioError, called
 from joulemesh.ledger import Ledger, charge
 from joulemesh.methods.base import Contender, FloatArray, IntArray
 from joulemesh.models.torch_model import TorchModel
-from joulemesh.own_code import place_of
 from joulemesh.planning.budget import at_least
 from joulemesh.planning.ground import Ground, Workload
 from joulemesh.planning.notes import Figure, figures
@@ -31,7 +32,6 @@ from joulemesh.planning.static import plan_of
 from joulemesh.scenario import Scenario
 from joulemesh.tolerance import affordable, left_of, within
 from joulemesh.training.schedule import Mixing, Schedule
-from joulemesh.units import counted, duration, energy
 from joulemesh.world import World
 from joulemesh.world.links import LinkCosts
 

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.citation import Citation
+from joulemesh.base.citation import Citation
 from joulemesh.ledger import Ledger
 from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, whole
 from joulemesh.methods.registry import register

@@ -25,12 +25,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import explained
+from joulemesh.base.own_code import in_file, is_in_file
 from joulemesh.metrics import CROSS_ENTROPY, Loss, loss_named
 from joulemesh.models.kinds import ModelKind, check_model
 from joulemesh.models.torch_model import NotOfJaxError, TorchModel, from_torch, is_torch
-from joulemesh.optional import explained
-from joulemesh.own_code import in_file, is_in_file
 
 if TYPE_CHECKING:
     import jax

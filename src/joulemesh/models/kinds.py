@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from joulemesh.bibliography import ONOSZKO
-from joulemesh.citation import Citation
-from joulemesh.errors import ScenarioError
+from joulemesh.base.citation import ONOSZKO, Citation
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.own_code import is_in_file
 from joulemesh.metrics import CROSS_ENTROPY
-from joulemesh.own_code import is_in_file
 from joulemesh.registries import LOSSES, MODELS
 from joulemesh.scenario import Training
 from joulemesh.scenario.fields import parameters_of
@@ -304,7 +303,7 @@ def check_model(
 
     >>> check_model("cnn", (8, 8, 1), 10)
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: ...
+    joulemesh.ScenarioError: ...
     """
     kind = MODELS[model]
     loss = options.get("loss", CROSS_ENTROPY.name)

@@ -13,10 +13,10 @@ from functools import cached_property
 from threading import Lock
 from typing import Any, ClassVar, TypeAlias
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import require
 from joulemesh.metrics import CROSS_ENTROPY
 from joulemesh.metrics import Loss as NamedLoss
-from joulemesh.optional import require
 
 Tensor: TypeAlias = Any
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]

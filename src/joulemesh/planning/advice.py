@@ -16,14 +16,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import Edit, JoulemeshError, in_words
+from joulemesh.base.errors import Edit, JoulemeshError, in_words
+from joulemesh.base.units import duration
 from joulemesh.planning.budget import at_least
 from joulemesh.planning.iterations import zeta_limit
 from joulemesh.planning.plan import Plan, absent
 from joulemesh.planning.policy import policy_of
 from joulemesh.planning.static import changed, plan_of, soon_planned
 from joulemesh.registries import SCHEMES
-from joulemesh.units import duration
 
 __all__ = ["Answer", "Change", "advice"]
 

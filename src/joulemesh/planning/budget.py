@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.errors import Edit, InfeasibleError, Remedy, ScenarioError
+from joulemesh.base.errors import Edit, InfeasibleError, Remedy, ScenarioError
 from joulemesh.ledger import alike, slowest_s, total_of
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import Policy, allocate

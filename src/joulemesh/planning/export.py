@@ -28,12 +28,12 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_whole
-from joulemesh.files.arrays import ArrayFile, open_arrays
-from joulemesh.files.bounded import parse_json
+from joulemesh.base.arrays import ArrayFile, open_arrays
+from joulemesh.base.bounded import parse_json
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_whole
+from joulemesh.base.optional import frame, require
 from joulemesh.ledger import Ledger, alike
-from joulemesh.optional import frame, require
 from joulemesh.planning.plan import COLUMNS, ledger_of
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.world import build_world
@@ -181,7 +181,7 @@ def check_format(path: str | Path) -> str:
     >>> check_format("plan.xlsx")
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: plan.xlsx: plans end in .npz, .json or .csv, not '.xlsx'
+    joulemesh.ScenarioError: plan.xlsx: plans end in .npz, .json or .csv, not '.xlsx'
     """
     suffix = Path(path).suffix
     if suffix.lower() not in _FORMATS:

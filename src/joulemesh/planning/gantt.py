@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.air import OnAir
 from joulemesh.aggregation.play import Moments, moments
 from joulemesh.aggregation.route import Route
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_whole
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_whole
 from joulemesh.ledger import Ledger
 from joulemesh.planning.walk import gift_route
 from joulemesh.world.links import LinkCosts
@@ -179,7 +179,7 @@ def check_suffix(path: str | Path) -> Callable[[Gantt, IO[bytes]], None]:
     >>> check_suffix("iteration.png")
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: iteration.png: time lines end in .csv or .json, not '.png'
+    joulemesh.ScenarioError: iteration.png: time lines end in .csv or .json, not '.png'
     """
     suffix = Path(path).suffix
     if suffix.lower() not in _FORMATS:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.patterned import patterned
 from joulemesh.aggregation.route import Subgraph
 from joulemesh.aggregation.scheme import Choice, Conditions, Scheme, choose
+from joulemesh.base.errors import Edit, InfeasibleError, ScenarioError, named_refusals
 from joulemesh.data import Dataset, load_for, partition_for, spec_for
 from joulemesh.data.catalog import DATASETS, DataSpec
 from joulemesh.data.load import device_names
-from joulemesh.errors import Edit, InfeasibleError, ScenarioError, named_refusals
 from joulemesh.ledger import Ledger
 from joulemesh.models.kinds import multiply_adds, parameter_count
 from joulemesh.planning.policy import Policy, policy_of

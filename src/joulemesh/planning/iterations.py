@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.base.errors import InfeasibleError, ScenarioError
+from joulemesh.base.units import counted
 from joulemesh.ledger import Ledger
 from joulemesh.planning.budget import Waiting, rounds_cap
 from joulemesh.planning.policy import policy_of
 from joulemesh.scenario import PlanOptions
 from joulemesh.theory import bounds
 from joulemesh.tolerance import affordable, within
-from joulemesh.units import counted
 
 if TYPE_CHECKING:
     from joulemesh.planning.static import StaticPlanner

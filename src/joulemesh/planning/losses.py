@@ -21,11 +21,11 @@ from joulemesh.aggregation.air import on_air
 from joulemesh.aggregation.contract import Lost
 from joulemesh.aggregation.play import exchange_parts_j, follow_messages_s
 from joulemesh.aggregation.route import Route
+from joulemesh.base.units import duration, energy
 from joulemesh.ledger import Ledger
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Timeline
 from joulemesh.planning.pricing import Pricer
-from joulemesh.units import duration, energy
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.loss import Packets, expected_tries
 from joulemesh.world.motion import Snapshot

@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.scheme import RULES
-from joulemesh.errors import Edit, InfeasibleError, called
+from joulemesh.base.errors import Edit, InfeasibleError, called
+from joulemesh.base.units import duration, energy, si, unit_of
 from joulemesh.ledger import alike, total_of
 from joulemesh.planning.ground import TRAINING_OPERATIONS, Workload
 from joulemesh.planning.policy import policy_of
-from joulemesh.profiles import radio
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.scenario.marks import Ideal
+from joulemesh.scenario.profiles import radio
 from joulemesh.scenario.sections import COLUMNS, marked
-from joulemesh.units import duration, energy, si, unit_of
 from joulemesh.world import World, build_world
 from joulemesh.world.intervals import DEVICE_FIGURES, Intervals, widest
 from joulemesh.world.quantities import resolve

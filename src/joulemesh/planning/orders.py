@@ -17,10 +17,10 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_whole
-from joulemesh.files.arrays import open_arrays
-from joulemesh.files.bounded import parse_json
+from joulemesh.base.arrays import open_arrays
+from joulemesh.base.bounded import parse_json
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_whole
 from joulemesh.planning.plan import digest_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.errors import ScenarioError, called
+from joulemesh.base.errors import ScenarioError, called
+from joulemesh.base.units import duration, energy
 from joulemesh.ledger import Ledger, alike, charge, slowest_s, total_of
 from joulemesh.planning.budget import rounds_cap
 from joulemesh.planning.ground import Ground, Workload
@@ -24,7 +25,6 @@ from joulemesh.planning.notes import Figure, figures
 from joulemesh.scenario import Scenario
 from joulemesh.theory import bounds
 from joulemesh.tolerance import left_of
-from joulemesh.units import duration, energy
 from joulemesh.world import World
 from joulemesh.world.motion import Snapshot
 

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.own_code import place_of
+from joulemesh.base.errors import InfeasibleError, ScenarioError
+from joulemesh.base.own_code import place_of
 from joulemesh.registries import POLICIES
 from joulemesh.scenario import PlanOptions
 

@@ -16,11 +16,11 @@ from joulemesh.aggregation.play import (
 )
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Choice, Conditions, Scheme, SchemeKind, choose
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.base.errors import InfeasibleError, ScenarioError
+from joulemesh.base.units import duration, energy
 from joulemesh.ledger import Ledger
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario
-from joulemesh.units import duration, energy
 from joulemesh.world import World
 from joulemesh.world.links import LinkCosts
 

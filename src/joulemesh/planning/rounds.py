@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.errors import Edit, ScenarioError
+from joulemesh.base.errors import Edit, ScenarioError
 from joulemesh.planning.policy import (
     Budget,
     Policy,

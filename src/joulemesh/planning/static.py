@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.countable import MOST_PER_ITERATION, require_countable
-from joulemesh.data import Dataset
-from joulemesh.errors import (
+from joulemesh.base.countable import MOST_PER_ITERATION, require_countable
+from joulemesh.base.errors import (
     Edit,
     InfeasibleError,
     JoulemeshError,
@@ -24,6 +23,7 @@ from joulemesh.errors import (
     ScenarioError,
     named_refusals,
 )
+from joulemesh.data import Dataset
 from joulemesh.ledger import Ledger, total_of
 from joulemesh.planning.budget import (
     Allotment,

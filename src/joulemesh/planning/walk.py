@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route, Subgraph
 from joulemesh.aggregation.scheme import RoutesToTry, Scheme
-from joulemesh.errors import Edit, InfeasibleError, Remedy, ScenarioError
+from joulemesh.base.errors import Edit, InfeasibleError, Remedy, ScenarioError
 from joulemesh.ledger import Ledger, total_of
 from joulemesh.planning.budget import (
     Allotment,

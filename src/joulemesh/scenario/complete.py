@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from joulemesh.errors import ScenarioError
-from joulemesh.profiles import DEVICE_FIELDS, DEVICES, device, radio
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario.given import ASSUMED, Layer, Origin, Said, latest
+from joulemesh.scenario.profiles import DEVICE_FIELDS, DEVICES, device, radio
 from joulemesh.scenario.sections import COLUMNS, SECTIONS, Devices, Network
 from joulemesh.tables import read_table
 

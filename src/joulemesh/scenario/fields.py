@@ -59,10 +59,10 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from joulemesh import fading
-from joulemesh.errors import ScenarioError
-from joulemesh.profiles import DEVICES, RADIOS
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.units import example, is_quantity, parse
 from joulemesh.registries import LOSSES, METRICS, MODELS, PARTITIONS, POLICIES, SCHEMES
-from joulemesh.units import example, is_quantity, parse
+from joulemesh.scenario.profiles import DEVICES, RADIOS
 
 
 class Registered:

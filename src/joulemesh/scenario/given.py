@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import read_json
-from joulemesh.files.manifest import sha256_of
+from joulemesh.base.bounded import read_json
+from joulemesh.base.checksums import sha256_of
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario.sections import FILES, SECTIONS, Section
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import parse_json
+from joulemesh.base.bounded import parse_json
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario.complete import completed, own_statements
 from joulemesh.scenario.given import (
     ASSUMED,
@@ -57,7 +57,7 @@ def check_bits(network: Network, training: Training) -> None:
     >>> check_bits(Network(bits_per_parameter=8), Training())
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: network.bits_per_parameter = 8 is not carried out: ...
+    joulemesh.ScenarioError: network.bits_per_parameter = 8 is not carried out: ...
     """
     bits = network.bits_per_parameter
     if bits < _WHOLE and not rounded_to(bits):
@@ -146,7 +146,7 @@ def check_medium(network: Network, plan: PlanOptions, devices: Devices) -> None:
     >>> check_medium(Network(interference_m=100.0), PlanOptions(), Devices())
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: network.interference_m = 100 applies to a shared medium only; \
+    joulemesh.ScenarioError: network.interference_m = 100 applies to a shared medium only; \
 set network.medium = "shared", or leave network.interference_m out
     """
     shared, range_m = network.medium == "shared", network.interference_m
@@ -202,7 +202,7 @@ class Scenario(BaseModel):
     >>> Scenario(devices={"cout": 3})
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: devices.cout: unknown field; did you mean 'count'?
+    joulemesh.ScenarioError: devices.cout: unknown field; did you mean 'count'?
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -373,7 +373,8 @@ class Scenario(BaseModel):
         """A scenario by name: one of `PRESETS`."""
         if name not in PRESETS:
             raise ScenarioError(f"unknown preset {name!r}; the presets are {', '.join(PRESETS)}")
-        text = resources.files("joulemesh.presets").joinpath(f"{name}.toml").read_text("utf-8")
+        presets = resources.files("joulemesh.scenario") / "presets"
+        text = (presets / f"{name}.toml").read_text("utf-8")
         return cls._of(Layer(Origin("preset", name), fields_of(tomllib.loads(text))))
 
     def override(self, changes: Mapping[str, Any], *, source: str = "") -> Self:
@@ -459,7 +460,7 @@ def require_field(name: str) -> None:
 
     >>> require_field("alpha")
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: 'alpha' is not a field of a scenario; did you mean ...
+    joulemesh.ScenarioError: 'alpha' is not a field of a scenario; did you mean ...
     """
     names = field_names()
     if name in names:

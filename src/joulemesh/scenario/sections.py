@@ -35,6 +35,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from joulemesh.base.units import unit_of
 from joulemesh.fading import spellings
 from joulemesh.registries import CHANNELS, LOSSES, METRICS, MODELS, PARTITIONS, TOPOLOGIES
 from joulemesh.scenario.fields import (
@@ -82,7 +83,6 @@ from joulemesh.scenario.marks import (
     table_file,
 )
 from joulemesh.scenario.pattern import ExchangePattern, pattern_of
-from joulemesh.units import unit_of
 
 
 class Section(BaseModel):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from joulemesh.errors import ScenarioError, UnitError
+from joulemesh.base.errors import ScenarioError, UnitError
 from joulemesh.registries import TOPOLOGIES
 from joulemesh.scenario.given import exists
 from joulemesh.scenario.sections import COLUMNS, SECTIONS, Budget, Devices, Network

@@ -25,9 +25,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.units import is_quantity, parse, unit_of
 from joulemesh.scenario.scenario import Scenario, require_field
-from joulemesh.units import is_quantity, parse, unit_of
 
 
 def typed_value(text: str, where: str = "--set") -> Any:

@@ -13,8 +13,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from joulemesh.errors import Edit, JoulemeshError, ScenarioError, in_words
-from joulemesh.files.bounded import parse_json
+from joulemesh.base.bounded import parse_json
+from joulemesh.base.errors import Edit, JoulemeshError, ScenarioError, in_words
 from joulemesh.planning.static import apply_edits
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import typed_value

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.errors import JoulemeshError, called
+from joulemesh.base.errors import JoulemeshError, called
+from joulemesh.base.units import duration, energy
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan, digest_of, spent_on
 from joulemesh.planning.static import plan_of
@@ -26,7 +27,6 @@ from joulemesh.scenario import SECTIONS, Scenario
 from joulemesh.scenario.scenario import field_names
 from joulemesh.studio.form import written
 from joulemesh.studio.table import MOST_ROWS, device_table
-from joulemesh.units import duration, energy
 from joulemesh.views.plan.digest import (
     BINDING_KINDS,
     BINDING_WORDS,

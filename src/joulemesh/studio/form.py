@@ -7,11 +7,11 @@ __all__ = ["describe_field", "form", "written"]
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from joulemesh.profiles import DEVICES, RADIOS, find
+from joulemesh.base.units import example, unit_of
 from joulemesh.scenario import PRESETS, SECTIONS, Scenario
+from joulemesh.scenario.profiles import DEVICES, RADIOS, find
 from joulemesh.scenario.text import toml_value
 from joulemesh.scenario.varied import typed_value
-from joulemesh.units import example, unit_of
 
 # What most people change. The others are there too, behind "more fields".
 _FIRST = {

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_text
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_text
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import renamed
 from joulemesh.scenario.sections import FILES, SECTIONS

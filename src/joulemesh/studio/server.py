@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from joulemesh.errors import JoulemeshError
-from joulemesh.optional import require
+from joulemesh.base.errors import JoulemeshError
+from joulemesh.base.optional import require
 from joulemesh.scenario import Scenario
 
 _HOST = "127.0.0.1"

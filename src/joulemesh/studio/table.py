@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_text
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_text
+from joulemesh.base.units import is_quantity, parse, unit_of
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.sections import COLUMNS as OF_TABLE
 from joulemesh.scenario.sections import Budget, Devices
 from joulemesh.tables import read_table, table_of
-from joulemesh.units import is_quantity, parse, unit_of
 from joulemesh.world.quantities import resolve
 from joulemesh.world.topology import build_graph
 

@@ -15,9 +15,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from joulemesh.base.errors import JoulemeshError
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.errors import JoulemeshError
 from joulemesh.studio.guard import HEADERS, Guard
 from joulemesh.studio.watching import Document, FleetSource, NodeSource, Source
 from joulemesh.views.deployment.charts import Curve

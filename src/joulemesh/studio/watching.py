@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from joulemesh.base.errors import JoulemeshError
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DEVICES
 from joulemesh.deploy.local.following import Planned
@@ -24,7 +25,6 @@ from joulemesh.deploy.record.costs import Costs, planned
 from joulemesh.deploy.record.history import History, history_of
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.deploy.record.tail import FileTail, JournalTail
-from joulemesh.errors import JoulemeshError
 from joulemesh.planning.static import plan_of
 from joulemesh.views.deployment.charts import Curve, chart_data, event_words
 from joulemesh.views.deployment.page import DeploymentView

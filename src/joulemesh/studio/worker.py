@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from joulemesh.errors import JoulemeshError
-from joulemesh.own_code import run_file
+from joulemesh.base.errors import JoulemeshError
+from joulemesh.base.own_code import run_file
+from joulemesh.base.units import duration, energy
 from joulemesh.scenario import Scenario
-from joulemesh.units import duration, energy
 
 Tell = Callable[[Mapping[str, Any]], None]
 

@@ -13,9 +13,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_whole
-from joulemesh.files.arrays import open_arrays
+from joulemesh.base.arrays import open_arrays
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_whole
 from joulemesh.methods.setting import MethodAccount
 from joulemesh.planning.export import load_plan, origins_of, stored_record
 from joulemesh.planning.ground import Workload

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from joulemesh.errors import ScenarioError
-from joulemesh.optional import require
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import require
 from joulemesh.study.halving import Trial
 from joulemesh.study.objective import Score
 from joulemesh.study.pricing import Priced
@@ -32,7 +32,7 @@ def optuna_tuner(trials: int = 20, seed: int = 0) -> Callable[[Sequence[Priced]]
 
     >>> optuna_tuner(0)
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: trials = 0 is too few: use 1 or more
+    joulemesh.ScenarioError: trials = 0 is too few: use 1 or more
     """
     if trials < 1:
         raise ScenarioError(f"trials = {trials} is too few: use 1 or more")

@@ -28,8 +28,8 @@ from typing import Any, Protocol, TypedDict, Unpack
 
 import numpy as np
 
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.data import Dataset, partition_for
-from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, split
 from joulemesh.metrics import reported, score_metric
 from joulemesh.models.curves import score_place

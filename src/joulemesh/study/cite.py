@@ -8,20 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from joulemesh import profiles
 from joulemesh._version import __version__
-from joulemesh.bibliography import JOULEMESH, PAPER
-from joulemesh.citation import Citation
+from joulemesh.base.bounded import read_json
+from joulemesh.base.citation import JOULEMESH, PAPER, Citation
+from joulemesh.base.errors import JoulemeshError, ScenarioError
+from joulemesh.base.registry import Registry
 from joulemesh.data.catalog import DATASETS
 from joulemesh.data.load import spec_for
 from joulemesh.data.reading import HUB
-from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.files.bounded import read_json
 from joulemesh.methods import citations
 from joulemesh.planning.static import plan
 from joulemesh.registries import MODELS, PARTITIONS, SCHEMES
-from joulemesh.registry import Registry
-from joulemesh.scenario import Scenario
+from joulemesh.scenario import Scenario, profiles
 from joulemesh.study.result import ADAPTIVE
 from joulemesh.views.publication.latex import Used, bibtex
 

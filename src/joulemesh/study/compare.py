@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from joulemesh.base.checksums import commit_all
+from joulemesh.base.files import make_folder, sweep, write_text
+from joulemesh.base.lock import FolderLock
 from joulemesh.data import Dataset
-from joulemesh.files import make_folder, write_text
-from joulemesh.files.lock import FolderLock
-from joulemesh.files.manifest import commit_all
-from joulemesh.files.whole import sweep
 from joulemesh.scenario import Scenario
 from joulemesh.study.bench import (
     DEFAULT_METHODS,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
-from joulemesh.errors import ScenarioError
 from joulemesh.methods.setting import equal_terms
 from joulemesh.metrics import Metric, reported, score_metric
 from joulemesh.models.curves import column_names

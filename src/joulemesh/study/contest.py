@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.data import Dataset
-from joulemesh.errors import InfeasibleError, ScenarioError
 from joulemesh.ledger import Ledger
 from joulemesh.methods import Contender, Setting
 from joulemesh.models.core import Model

@@ -25,6 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh._version import __version__
+from joulemesh.base.errors import JoulemeshError, ScenarioError
+from joulemesh.base.files import make_folder, write_text
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import HOSTS, read_hosts
@@ -35,8 +37,6 @@ from joulemesh.deploy.record.costs import planned
 from joulemesh.deploy.record.course import course_of_histories
 from joulemesh.deploy.record.history import History, history_of, read_history
 from joulemesh.deploy.record.receipt import Receipt
-from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.files import make_folder, write_text
 from joulemesh.metrics import reported
 from joulemesh.planning.plan import Plan, digest_of
 from joulemesh.planning.static import plan_of

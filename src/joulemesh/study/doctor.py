@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulemesh._version import __version__
-from joulemesh.files.cache import user_cache
-from joulemesh.machine import cpus
-from joulemesh.optional import installed
+from joulemesh.base.cache import user_cache
+from joulemesh.base.machine import cpus
+from joulemesh.base.optional import installed
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
@@ -149,8 +149,8 @@ def _torch() -> dict[str, Any]:
 
 def _data() -> dict[str, str]:
     """Where each published data set was found."""
+    from joulemesh.base.errors import ScenarioError
     from joulemesh.data.published import SOURCES, given_folders, locate
-    from joulemesh.errors import ScenarioError
 
     found = {"digits": "embedded"}
     folders = [folder for _, folder in given_folders(None)] + [user_cache()]

@@ -30,18 +30,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh._version import __version__
+from joulemesh.base.bounded import read_json
+from joulemesh.base.checksums import sha256_of
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import new_folder, write_bytes, write_text
+from joulemesh.base.optional import TITLES, require
+from joulemesh.base.own_code import in_file_parts
+from joulemesh.base.units import duration, energy
 from joulemesh.data import Dataset
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_bytes, write_text
-from joulemesh.files.bounded import read_json
-from joulemesh.files.manifest import sha256_of
-from joulemesh.files.whole import new_folder
 from joulemesh.metrics import reported
 from joulemesh.models.core import Model
 from joulemesh.models.described import config, loading
 from joulemesh.models.torch_model import TorchModel
-from joulemesh.optional import TITLES, require
-from joulemesh.own_code import in_file_parts
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import RECORD
 from joulemesh.study.export_fleet import export_fleet, is_fleet
@@ -50,7 +50,6 @@ from joulemesh.study.onnx_graph import onnx_graph
 from joulemesh.study.statistics import estimate
 from joulemesh.training.prepare import the_dataset, the_model
 from joulemesh.training.tensors import named_leaves, read_arrays
-from joulemesh.units import duration, energy
 from joulemesh.views.markdown import code, table
 
 _MEAN = "model.safetensors"

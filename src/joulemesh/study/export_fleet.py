@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import new_folder, write_bytes, write_text
+from joulemesh.base.own_code import in_file_parts
 from joulemesh.data import Dataset
 from joulemesh.deploy.device.model import (
     CARD,
@@ -26,10 +29,6 @@ from joulemesh.deploy.fleet.fleet import FILE as FLEET_FILE
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DEVICES, ORDERS
 from joulemesh.deploy.operator.operator import MODELS
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_bytes, write_text
-from joulemesh.files.whole import new_folder
-from joulemesh.own_code import in_file_parts
 from joulemesh.study.onnx_graph import onnx_graph
 
 

@@ -16,16 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh._version import __version__
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import make_folder, new_folder, write_text, write_whole
+from joulemesh.base.own_code import in_file_parts
 from joulemesh.data import Dataset, Partition
 from joulemesh.data.catalog import DATASETS
 from joulemesh.data.dataset import dataset_words
-from joulemesh.errors import ScenarioError
-from joulemesh.files import make_folder, write_text, write_whole
-from joulemesh.files.whole import new_folder
 from joulemesh.metrics import CROSS_ENTROPY
 from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel
-from joulemesh.own_code import in_file_parts
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan as make_plan
 from joulemesh.registries import MODELS

@@ -25,16 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.data import Dataset, Partition
-from joulemesh.data.dataset import dataset_words
-from joulemesh.data.partition import labelled_devices
-from joulemesh.errors import ScenarioError
-from joulemesh.files import make_folder, write_bytes, write_text, write_whole
-from joulemesh.files.arrays import ArrayFile, open_arrays
-from joulemesh.files.bounded import read_json
-from joulemesh.files.disk import DISK
-from joulemesh.files.lock import FolderLock
-from joulemesh.files.manifest import (
+from joulemesh.base.arrays import ArrayFile, open_arrays
+from joulemesh.base.bounded import read_json
+from joulemesh.base.checksums import (
     MANIFEST,
     Commit,
     GrowingFile,
@@ -43,10 +36,15 @@ from joulemesh.files.manifest import (
     digest_of,
     strangers_in,
 )
-from joulemesh.files.whole import sweep
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import DISK, make_folder, sweep, write_bytes, write_text, write_whole
+from joulemesh.base.lock import FolderLock
+from joulemesh.base.own_code import files_run
+from joulemesh.data import Dataset, Partition
+from joulemesh.data.dataset import dataset_words
+from joulemesh.data.partition import labelled_devices
 from joulemesh.metrics import reported
 from joulemesh.models.curves import COUNTS, column_names
-from joulemesh.own_code import files_run
 from joulemesh.planning.export import origins_of, stored_record
 from joulemesh.planning.plan import Account
 from joulemesh.scenario import Scenario

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.methods import Contender
 from joulemesh.methods.setting import equal_terms
 from joulemesh.metrics import reported, score_metric

@@ -32,14 +32,14 @@ import numpy as np
 from scipy import sparse
 
 import joulemesh
+from joulemesh.base.checksums import sha256_of
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.own_code import files_run
 from joulemesh.data import Dataset
 from joulemesh.data.load import device_names
-from joulemesh.errors import ScenarioError
-from joulemesh.files.manifest import sha256_of
 from joulemesh.methods import Contender, Setting
 from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel
-from joulemesh.own_code import files_run
 from joulemesh.planning.ground import explicit_sizes
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import input_files, with_files
@@ -63,7 +63,7 @@ _ROOMS = (
 )
 # Of other rooms: how much runs at once; when a run is evaluated, what is kept of it.
 _OWN = (
-    "machine.py",
+    "base/machine.py",
     "study/contest.py",
     "study/record.py",
     "study/learn.py",

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from joulemesh.base.bounded import read_bounded
+from joulemesh.base.checksums import sha256_of
+from joulemesh.base.files import make_folder, write_bytes, write_text
 from joulemesh.data import Dataset
 from joulemesh.data.arrays import write_npz
 from joulemesh.data.own import is_on_disk
-from joulemesh.files import make_folder, write_bytes, write_text
-from joulemesh.files.bounded import read_bounded
-from joulemesh.files.manifest import sha256_of
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import FOLDER, RECORD, input_files, with_files
 from joulemesh.study.identity import file_digest

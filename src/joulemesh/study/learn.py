@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, Partition
-from joulemesh.errors import ScenarioError
 from joulemesh.methods import Contender
 from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel

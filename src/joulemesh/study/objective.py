@@ -11,12 +11,12 @@ from typing import Literal
 
 import numpy as np
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.units import duration, energy
 from joulemesh.metrics import Metric, score_metric
 from joulemesh.models.curves import score_place
 from joulemesh.study.record import Record
 from joulemesh.study.statistics import reached_at
-from joulemesh.units import duration, energy
 
 SCORE = "score"
 _PRICES = ("energy-to", "time-to")
@@ -54,7 +54,7 @@ class Objective:
     Objective(kind='energy-to', target=0.8, by='accuracy')
     >>> Objective.parse("time-to:80")
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: objective time-to:80: the target is an accuracy, above 0 and ...
+    joulemesh.ScenarioError: objective time-to:80: the target is an accuracy, above 0 and ...
     """
 
     kind: Literal["score", "energy-to", "time-to"] = "score"

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import require
 from joulemesh.data import Dataset
-from joulemesh.errors import ScenarioError
 from joulemesh.models.kinds import CONV_WIDTHS
-from joulemesh.optional import require
 from joulemesh.registries import MODELS
 
 _OPSET, _FORMAT = 17, 8  # what tools of 2022 and later read

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from joulemesh.base.errors import JoulemeshError, ScenarioError
+from joulemesh.base.files import make_folder, write_text
 from joulemesh.data import Dataset
 from joulemesh.data.load import spec_for
-from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.files import make_folder, write_text
 from joulemesh.metrics import reported
 from joulemesh.planning.plan import Account, Plan
 from joulemesh.planning.static import plan

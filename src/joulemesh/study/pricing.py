@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from joulemesh.base.errors import InfeasibleError, JoulemeshError, ScenarioError
+from joulemesh.base.units import duration, energy
 from joulemesh.data import Dataset
-from joulemesh.errors import InfeasibleError, JoulemeshError, ScenarioError
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.iterations import Iterations
 from joulemesh.planning.plan import Plan
@@ -29,7 +30,6 @@ from joulemesh.scenario import Scenario
 from joulemesh.study.space import GRID, Space, geometric
 from joulemesh.training.digests import digest
 from joulemesh.training.from_plan import schedule_of
-from joulemesh.units import duration, energy
 
 _ROUNDING = 1e-9  # of an iteration, which floating point may take from a whole number of them
 # Fields that change what a round costs; all others leave the world as it is.

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.files.arrays import open_arrays
-from joulemesh.files.cache import find, keep, require_usable, user_cache
+from joulemesh.base.arrays import open_arrays
+from joulemesh.base.cache import find, keep, require_usable, user_cache
 from joulemesh.metrics import Reported
 from joulemesh.models.curves import CURVES, column_names
 from joulemesh.study.entry import Entry

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.units import duration, energy
 from joulemesh.data import Dataset, Partition
-from joulemesh.errors import ScenarioError
 from joulemesh.methods.setting import MethodAccount
 from joulemesh.metrics import Metric, reported, score_metric
 from joulemesh.models.curves import COUNTS, column_names, own_curves
@@ -21,7 +22,6 @@ from joulemesh.scenario import Scenario
 from joulemesh.study.runs import Row, Runs, Table
 from joulemesh.study.target import chance_note, to_target
 from joulemesh.training.software import trained_by
-from joulemesh.units import duration, energy
 
 if TYPE_CHECKING:
     from joulemesh.training.trace import Trace  # loads JAX; a result only holds one

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from joulemesh.base.units import duration, energy
 from joulemesh.metrics import Metric, reported, score_metric
 from joulemesh.scenario import Scenario
 from joulemesh.study.entry import notes_over_worlds
@@ -18,7 +19,6 @@ from joulemesh.study.result import Result
 from joulemesh.study.runs import Runs, Table
 from joulemesh.study.statistics import estimate
 from joulemesh.training.software import trained_by
-from joulemesh.units import duration, energy
 from joulemesh.world.redraw import redrawn_words
 
 

@@ -17,11 +17,11 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.cache import user_cache
+from joulemesh.base.errors import ScenarioError, named_refusals
+from joulemesh.base.machine import collect_memory
 from joulemesh.data.dataset import dataset_words
 from joulemesh.data.load import device_names
-from joulemesh.errors import ScenarioError, named_refusals
-from joulemesh.files.cache import user_cache
-from joulemesh.machine import collect_memory
 from joulemesh.methods import Contender, Setting, build
 from joulemesh.methods.setting import account_of
 from joulemesh.metrics import reported, score_metric

@@ -31,13 +31,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_text
-from joulemesh.files.whole import write_whole
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_text, write_whole
+from joulemesh.base.optional import frame, require
 from joulemesh.methods import Citation, lookup
 from joulemesh.metrics import score_metric
 from joulemesh.models.curves import column_names
-from joulemesh.optional import frame, require
 from joulemesh.study.statistics import Estimate, Reached, estimate, paired, reached_at
 
 if TYPE_CHECKING:

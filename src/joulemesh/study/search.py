@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.files.cache import user_cache
+from joulemesh.base.cache import user_cache
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.metrics import reported
 from joulemesh.models.curves import column_names
 from joulemesh.scenario import Scenario

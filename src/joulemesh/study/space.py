@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import fields_of

@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import make_folder, write_text
-from joulemesh.files.bounded import parse_json
-from joulemesh.files.lock import FolderLock
-from joulemesh.files.manifest import commit_all
-from joulemesh.files.whole import sweep as sweep_drafts
-from joulemesh.optional import MissingPackageError
+from joulemesh.base.bounded import parse_json
+from joulemesh.base.checksums import commit_all
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import make_folder, write_text
+from joulemesh.base.files import sweep as sweep_drafts
+from joulemesh.base.lock import FolderLock
+from joulemesh.base.optional import MissingPackageError
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import Combination
 from joulemesh.study.bench import DEFAULT_METHODS, TUNING_SEEDS, Options, Rates, rates_of

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
-from joulemesh.errors import ScenarioError
 from joulemesh.metrics import Metric, reported, score_metric
 from joulemesh.models.curves import own_curves
 from joulemesh.scenario import Scenario

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
-from joulemesh.errors import ScenarioError
 from joulemesh.metrics import ACCURACY, CROSS_ENTROPY, Metric
 from joulemesh.scenario.sections import Training
 from joulemesh.study.statistics import estimate, reached_at
@@ -25,7 +25,7 @@ def check_target(target: float | None, metric: Metric = ACCURACY) -> None:
     >>> check_target(0.9)
     >>> check_target(90)
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: target = 90 is not an accuracy: give a number above 0, at most 1
+    joulemesh.ScenarioError: target = 90 is not an accuracy: give a number above 0, at most 1
     """
     if target is None:
         return

@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import MissingPackageError
 from joulemesh.models.curves import COUNTS
-from joulemesh.optional import MissingPackageError
 from joulemesh.study.result import Metrics
 
 __all__ = ["TensorBoard"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.errors import ScenarioError
-from joulemesh.optional import require
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import require
 from joulemesh.study.export import Stored, channels_first, torch_module
 
 

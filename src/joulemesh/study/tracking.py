@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files.manifest import sha256_of
+from joulemesh.base.checksums import sha256_of
+from joulemesh.base.errors import ScenarioError
 from joulemesh.models.curves import COUNTS
 from joulemesh.scenario import Scenario
 from joulemesh.study.result import Metrics
@@ -201,7 +201,7 @@ def open_trackers(asked: Sequence[str], run: Tracked) -> Together | None:
 
     >>> open_trackers(["comet"], Tracked(Path("run"), Scenario(), 1))
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: --track comet: use tensorboard, mlflow or wandb
+    joulemesh.ScenarioError: --track comet: use tensorboard, mlflow or wandb
     """
     made: list[Tracker] = []
     for text in asked:

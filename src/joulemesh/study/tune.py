@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from joulemesh.base.bounded import parse_json
+from joulemesh.base.checksums import commit_all
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import make_folder, sweep, write_text
+from joulemesh.base.lock import FolderLock
 from joulemesh.data import Dataset
-from joulemesh.errors import ScenarioError
-from joulemesh.files import make_folder, write_text
-from joulemesh.files.bounded import parse_json
-from joulemesh.files.lock import FolderLock
-from joulemesh.files.manifest import commit_all
-from joulemesh.files.whole import sweep
 from joulemesh.metrics import reported
 from joulemesh.scenario import Scenario
 from joulemesh.study.identity import asked, difference, record_of

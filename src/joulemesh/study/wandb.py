@@ -7,7 +7,7 @@ __all__ = ["WandB"]
 from pathlib import Path
 from typing import Any, Self
 
-from joulemesh.optional import require
+from joulemesh.base.optional import require
 from joulemesh.scenario import Scenario
 from joulemesh.study.result import Metrics
 from joulemesh.study.tracking import curves_of, ended, fields_of, run_id

@@ -18,12 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from joulemesh.errors import InfeasibleError, ScenarioError
-from joulemesh.files import make_folder, write_text
-from joulemesh.files.bounded import read_json
-from joulemesh.files.lock import LOCK, FolderLock
-from joulemesh.files.manifest import MANIFEST
-from joulemesh.files.whole import sweep
+from joulemesh.base.bounded import read_json
+from joulemesh.base.checksums import MANIFEST
+from joulemesh.base.errors import InfeasibleError, ScenarioError
+from joulemesh.base.files import make_folder, sweep, write_text
+from joulemesh.base.lock import LOCK, FolderLock
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.study.identity import asked, difference
 from joulemesh.study.inputs import FOLDER as INPUTS

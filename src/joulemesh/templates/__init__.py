@@ -10,9 +10,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import make_folder, write_bytes
-from joulemesh.files.whole import require_empty
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import make_folder, require_empty, write_bytes
 
 __all__ = ["PROJECT", "flower_models", "flower_template", "lay_out"]
 

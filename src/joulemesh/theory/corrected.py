@@ -23,7 +23,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.theory import terms
 from joulemesh.theory.terms import (
     Constants,

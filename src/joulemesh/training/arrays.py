@@ -37,7 +37,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from joulemesh.optional import require
+from joulemesh.base.optional import require
 
 Array: TypeAlias = Any  # of JAX, PyTorch or NumPy
 Tree: TypeAlias = Any  # nested dicts, lists and tuples of arrays; with JAX, any of its pytrees

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from joulemesh.errors import ScenarioError
-from joulemesh.own_code import place_of, require_call
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.own_code import place_of, require_call
 from joulemesh.training import draws
 from joulemesh.training.arrays import ROUND, Array, Tree, tree_flatten, tree_map
 from joulemesh.training.batches import Data

@@ -24,7 +24,7 @@ from joulemesh.aggregation.gossip import SparseMatrix, metropolis_mixing
 from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.planning.losses import Drawn, Outcome
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario.scenario import rounded_to

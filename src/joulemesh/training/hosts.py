@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.training.arrays import Array
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from typing import Any, Protocol, SupportsInt, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.data import Partition
-from joulemesh.errors import JoulemeshError, ScenarioError
 from joulemesh.training.arrays import Tree, tree_map
 from joulemesh.training.schedule import Members, Schedule
 from joulemesh.training.tensors import Arrays, Shapes
@@ -137,7 +137,7 @@ def check_inputs(
     >>> check_inputs([], Schedule(np.ones((1, 2), int)), [0], 5)
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: there are 0 partitions for 1 seeds: give one for each
+    joulemesh.ScenarioError: there are 0 partitions for 1 seeds: give one for each
     """
     members = isinstance(schedule, Members)
     repeated = not members and len(set(seeds)) < len(seeds)

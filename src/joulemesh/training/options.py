@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 
 Precision = Literal["float32", "float64", "bfloat16"]
 
@@ -48,7 +48,7 @@ class Options:
     >>> Options(batch_size=0)
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: training.batch_size = 0 is out of range: use 1 or more
+    joulemesh.ScenarioError: training.batch_size = 0 is out of range: use 1 or more
     """
 
     batch_size: int = 32

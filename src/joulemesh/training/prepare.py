@@ -22,16 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh import models
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.own_code import is_in_file
 from joulemesh.data import Dataset, Partition, from_arrays, load_for, partition_for
 from joulemesh.data.dataset import check_loss
 from joulemesh.data.federated import from_partitions, is_partitioned
 from joulemesh.data.reading import check_only_tables, reading_of
 from joulemesh.data.table import Frame, from_table, is_frame
-from joulemesh.errors import ScenarioError
 from joulemesh.metrics import AUTO, CROSS_ENTROPY, loss_named, name_of
 from joulemesh.models.core import of_jax, with_loss
 from joulemesh.models.torch_model import TorchModel
-from joulemesh.own_code import is_in_file
 from joulemesh.planning.ground import explicit_sizes
 from joulemesh.registries import MODELS
 from joulemesh.scenario import Scenario

@@ -20,7 +20,7 @@ from scipy import sparse
 from joulemesh.aggregation.contract import Lost, execute
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.training.messages import FIELDS, RoundedExchange, RoundedExchanges
 from joulemesh.training.schedule import Schedule
 

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from typing import Any
 
 from joulemesh._version import __version__
-from joulemesh.optional import TITLES
+from joulemesh.base.optional import TITLES
 from joulemesh.training import hosts
 
 PACKAGES = {

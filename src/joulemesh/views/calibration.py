@@ -10,10 +10,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
+from joulemesh.base.printable import printable
+from joulemesh.base.units import duration, si
 from joulemesh.calibration.calibration import Calibration, Figure
 from joulemesh.deploy.links.figures import LinkFigures, Timed
-from joulemesh.printable import printable
-from joulemesh.units import duration, si
 from joulemesh.views.terminal import Cell, Column, open_console, show_table
 from joulemesh.views.words import percent
 

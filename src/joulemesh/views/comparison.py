@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.units import column, duration, energy
 from joulemesh.metrics import Metric, reported
 from joulemesh.models.curves import Curve, curves_of
 from joulemesh.study.comparison import AXES, Comparison
 from joulemesh.study.entry import Entry, across, gathered
 from joulemesh.study.runs import about
 from joulemesh.study.statistics import band
-from joulemesh.units import column, duration, energy
 from joulemesh.views import words
 from joulemesh.views.page import render_page
 from joulemesh.views.plan.digest import every, method_flow

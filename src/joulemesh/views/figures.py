@@ -23,7 +23,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.units import prefixed
 from joulemesh.scenario.varied import Varied
 from joulemesh.study.comparison import AXES, Comparison
 from joulemesh.study.entry import Entry, across
@@ -31,7 +32,6 @@ from joulemesh.study.statistics import band, estimate
 from joulemesh.study.sweep_result import Figure as Column
 from joulemesh.study.sweep_result import Sweep
 from joulemesh.study.tuning import Final, Tuning, front
-from joulemesh.units import prefixed
 from joulemesh.views.palette import INK, PRINTED
 from joulemesh.views.publication.printing import TWO_COLUMNS_IN, width_in
 from joulemesh.views.style import styled

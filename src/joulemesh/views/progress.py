@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn, Task, TaskID
 from rich.text import Text
 
-from joulemesh.printable import say
-from joulemesh.units import duration, energy
+from joulemesh.base.printable import say
+from joulemesh.base.units import duration, energy
 from joulemesh.views.terminal import open_console
 
 _EVERY_S = 1.0

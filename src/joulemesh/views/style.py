@@ -15,8 +15,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_whole
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_whole
 
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -115,7 +115,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     >>> save_figure(Figure(), "plan.gif")
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: plan.gif: figures end in .png, .svg or .pdf, not '.gif'
+    joulemesh.ScenarioError: plan.gif: figures end in .png, .svg or .pdf, not '.gif'
     """
     path = Path(path)
     suffix = path.suffix.lower()

@@ -12,10 +12,10 @@ from typing import Any
 
 from scipy import special
 
+from joulemesh.base.units import duration, energy
 from joulemesh.study.statistics import CONFIDENCE
 from joulemesh.study.sweep_result import Figure, Sweep
 from joulemesh.study.target import default_target
-from joulemesh.units import duration, energy
 from joulemesh.views import words
 from joulemesh.views.page import render_page
 from joulemesh.views.run import report

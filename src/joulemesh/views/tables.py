@@ -47,6 +47,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
+from joulemesh.base.units import duration, energy, prefixed, si, unit_of
 from joulemesh.metrics import Metric
 from joulemesh.scenario.varied import Varied
 from joulemesh.study.comparison import Comparison
@@ -55,7 +56,6 @@ from joulemesh.study.runs import about
 from joulemesh.study.statistics import Estimate, estimate
 from joulemesh.study.sweep_result import Point, Sweep
 from joulemesh.study.tuning import Final, Judged, Rung, Tuning
-from joulemesh.units import duration, energy, prefixed, si, unit_of
 from joulemesh.views.terminal import Column, fits, show_table, text_of
 from joulemesh.views.words import value_words
 

@@ -9,13 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from joulemesh.errors import JoulemeshError
+from joulemesh.base.errors import JoulemeshError
+from joulemesh.base.units import duration, energy
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan as plan_of
 from joulemesh.study.entry import gathered
 from joulemesh.study.statistics import Estimate, estimate
 from joulemesh.study.tuning import Final, Judged, Tuning, front
-from joulemesh.units import duration, energy
 from joulemesh.views import words
 from joulemesh.views.page import render_page
 from joulemesh.views.plan.digest import flow_data, gantt_data

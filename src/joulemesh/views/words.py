@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from joulemesh.base.units import duration, energy, si, unit_of
 from joulemesh.data.dataset import dataset_words
 from joulemesh.planning.notes import Figure
 from joulemesh.planning.plan import Account, Plan
-from joulemesh.profiles import DEVICES
 from joulemesh.registries import MODELS
 from joulemesh.scenario import Scenario
-from joulemesh.units import duration, energy, si, unit_of
+from joulemesh.scenario.profiles import DEVICES
 
 if TYPE_CHECKING:
     from joulemesh.views.run.report import Summary

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import Edit, ScenarioError
+from joulemesh.base.errors import Edit, ScenarioError
 from joulemesh.fading import Fading, Links, find
 from joulemesh.scenario import Network, Scenario
 from joulemesh.tables import number_column, read_links, read_table

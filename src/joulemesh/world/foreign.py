@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_text
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_text
 from joulemesh.tables import number_column, read_table
 
 _NAME, _ENERGY, _ROUNDS = "Device Name", "Energy (Wh)", "Number of training rounds"

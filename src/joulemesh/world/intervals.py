@@ -27,10 +27,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.units import unit_of
 from joulemesh.scenario import Scenario
 from joulemesh.tables import number_column, read_table
-from joulemesh.units import unit_of
 
 FloatArray = NDArray[np.float64]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh import machine
-from joulemesh.errors import ScenarioError
+from joulemesh.base import machine
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world.topology import topology_of
 
@@ -28,7 +28,7 @@ def require_room(scenario: Scenario) -> None:
     >>> require_room(Scenario())
     >>> require_room(Scenario(devices={"count": 10**12}))
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: devices.count = 1000000000000 with 1000000000000 links takes ...
+    joulemesh.ScenarioError: devices.count = 1000000000000 with 1000000000000 links takes ...
     """
     count, network = scenario.devices.count, scenario.network
     estimate = topology_of(network).link_count
@@ -56,7 +56,7 @@ def require_usable(values: NDArray[np.float64], what: str, fields: str) -> None:
 
     >>> require_usable(np.array([1.0, 1e300]), "a round of {} J", "devices.capacitance")
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: device 1 has a round of 1e+300 J, beyond 1e-100 to 1e+100; ...
+    joulemesh.ScenarioError: device 1 has a round of 1e+300 J, beyond 1e-100 to 1e+100; ...
     """
     fine = usable(values)
     if not fine.all():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.errors import Edit, ScenarioError
+from joulemesh.base.errors import Edit, ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world.links import packets_of
 

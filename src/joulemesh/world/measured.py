@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.units import unit_of
 from joulemesh.scenario import Scenario
 from joulemesh.tables import number_column, read_links, read_table
-from joulemesh.units import unit_of
 from joulemesh.world.devices import DeviceArrays
 from joulemesh.world.intervals import LINK_FIGURES, Intervals, deviation
 from joulemesh.world.links import LinkCosts, require_usable_links

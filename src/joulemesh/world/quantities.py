@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.units import unit_of
 from joulemesh.scenario import Budget, Scenario
 from joulemesh.tables import number_column, read_table
-from joulemesh.units import unit_of
 
 __all__ = ["resolve", "stream"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world import World, build_world
 

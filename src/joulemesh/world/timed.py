@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from joulemesh.errors import Edit, ScenarioError
+from joulemesh.base.errors import Edit, ScenarioError
 from joulemesh.registries import TOPOLOGIES
 from joulemesh.scenario import Network, Scenario
 from joulemesh.tables import read_links, read_table

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import Edit, ScenarioError
+from joulemesh.base.errors import Edit, ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world.channel import Channel, build_channel
 from joulemesh.world.devices import DeviceArrays, build_devices

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax._src import monitoring
 
-from joulemesh import machine
+from joulemesh.base import machine
 from joulemesh.data import Dataset, partition
 from joulemesh.models import build
 from joulemesh.training import Engine, Options, Schedule

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import sparse
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.machine import Machine
 from joulemesh.data import Dataset, Partition, from_arrays, partition
-from joulemesh.errors import ScenarioError
-from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.training import DivergedError, Engine, Exchange, Options, Schedule, run_reference
 from joulemesh.training.trace import Trace

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from joulemesh.aggregation.gossip import metropolis_weights
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.machine import Machine
 from joulemesh.data import Dataset, from_arrays, partition
-from joulemesh.errors import ScenarioError
-from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.training.checkpoint import Checkpoints
 from joulemesh.training.exchange import Exchange

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from joulemesh.base.machine import Machine
 from joulemesh.data import Dataset, partition
-from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.training import Engine, Options, Schedule
 from joulemesh.training.evaluation import TEST_ORDER, sample_counts

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.machine import Machine
 from joulemesh.data import from_arrays, partition
-from joulemesh.errors import ScenarioError
-from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.jax.engine import Engine

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import load, partition
-from joulemesh.errors import ScenarioError
 from joulemesh.models import build
 from joulemesh.training import Engine, Options, Schedule
 from joulemesh.training.jax.platform import this_machine

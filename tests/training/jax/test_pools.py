@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, load, partition
 from joulemesh.data.arrays import read_npz
 from joulemesh.data.own import OnDisk, read_disk
 from joulemesh.data.reading import Reading
-from joulemesh.errors import ScenarioError
 from joulemesh.metrics import reported
 from joulemesh.models import build
 from joulemesh.models.curves import COUNTS, column_names

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.machine import Machine
 from joulemesh.data import load, partition
-from joulemesh.errors import ScenarioError
-from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.training import Options, Schedule
 from joulemesh.training.jax.engine import Engine

@@ -10,8 +10,8 @@ import pytest
 from scipy import sparse
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Partition, load, partition
-from joulemesh.errors import ScenarioError
 from joulemesh.models import build, from_torch
 from joulemesh.models.torch_model import is_torch
 from joulemesh.training import DivergedError, Engine, Options, Schedule, Trace

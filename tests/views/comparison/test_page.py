@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files.manifest import verified
+from joulemesh.base.checksums import verified
+from joulemesh.base.errors import ScenarioError
 from joulemesh.methods import lookup
 from joulemesh.scenario import Scenario
 from joulemesh.study.bench import DEFAULT_METHODS

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import joulemesh
+from joulemesh.base.units import prefixed
 from joulemesh.planning.plan import Account, Plan
-from joulemesh.units import prefixed
 from joulemesh.views.plan.digest import (
     battery_left,
     departed,

@@ -13,7 +13,7 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 import joulemesh
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from joulemesh.views.palette import BINDING
 from joulemesh.views.plan import digest

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.views.publication.figure import FORMATS, WIDTHS, save_figure, width_in
 from joulemesh.views.style import styled
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.views.publication.latex import Tex, booktabs, escape
 
 TABLE: dict[str, Any] = {"caption": "What it costs.", "label": "tab:cost"}

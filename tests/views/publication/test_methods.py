@@ -7,7 +7,7 @@ import re
 import pytest
 
 import joulemesh
-from joulemesh.units import si
+from joulemesh.base.units import si
 from joulemesh.views.publication.methods import Sizes, comparison_methods, run_methods
 from joulemesh.views.words import Subject
 from tests.views.publication.studies import study

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import joulemesh
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
 from joulemesh.views.plan import digest

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario.scenario import field_names
 from joulemesh.scenario.varied import Varied, labelled
 from joulemesh.study.sweep_result import Sweep

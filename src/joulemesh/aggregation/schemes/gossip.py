@@ -34,8 +34,8 @@ from joulemesh.aggregation.gossip import (
 from joulemesh.aggregation.peer import Peer, RoutePeer, Vector
 from joulemesh.aggregation.route import IntArray, Route
 from joulemesh.aggregation.scheme import Case, Conditions, Fit, Scheme, SchemeBase, SchemeKind
-from joulemesh.citation import Citation
-from joulemesh.errors import InfeasibleError, ScenarioError
+from joulemesh.base.citation import Citation
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts
 

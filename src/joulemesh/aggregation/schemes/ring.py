@@ -11,9 +11,8 @@ from joulemesh.aggregation.ring import chunked_route, find_ring, ring_route
 from joulemesh.aggregation.route import IntArray, Route, Subgraph
 from joulemesh.aggregation.scheme import Case, Conditions, ExactScheme, Fit, SchemeKind
 from joulemesh.aggregation.tree import spanning_tree
-from joulemesh.bibliography import PAPER
-from joulemesh.citation import Citation
-from joulemesh.errors import Edit
+from joulemesh.base.citation import PAPER, Citation
+from joulemesh.base.errors import Edit
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions
 from joulemesh.world.links import LinkCosts

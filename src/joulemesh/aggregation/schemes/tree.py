@@ -26,8 +26,8 @@ from joulemesh.aggregation.tree import (
     tree_route,
     weighted_tree,
 )
-from joulemesh.bibliography import PAPER
-from joulemesh.errors import Edit, ScenarioError
+from joulemesh.base.citation import PAPER
+from joulemesh.base.errors import Edit, ScenarioError
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts
 

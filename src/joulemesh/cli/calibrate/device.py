@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.printable import say
 from joulemesh.cli import completion
 from joulemesh.cli.common import (
     FileArgument,
@@ -17,8 +19,6 @@ from joulemesh.cli.common import (
     read_scenario,
     write_text,
 )
-from joulemesh.errors import ScenarioError
-from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.calibration import Calibration, Method
@@ -130,8 +130,8 @@ def device(
 
 
 def _method(quick: bool, samples: int, block: str | None, rounds: int | None) -> Method:
+    from joulemesh.base.units import parse
     from joulemesh.calibration import Method
-    from joulemesh.units import parse
 
     given: dict[str, Any] = {} if block is None else {"block_s": parse(block, "s")}
     if quick:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.printable import printable, say
 from joulemesh.cli.common import JsonOption, LoadOption, load_files
-from joulemesh.errors import ScenarioError
-from joulemesh.printable import printable, say
 
 if TYPE_CHECKING:
     from joulemesh.deploy.links.figures import LinkFigures, Rule
@@ -99,9 +99,9 @@ def links(
     meet by `--listen PORT` on one, which prints what to type on the other. The scenario takes the
     table as `network.links`.
     """
+    from joulemesh.base.units import parse
     from joulemesh.deploy.fleet.pack import OPERATOR, ORDERS
     from joulemesh.deploy.links.figures import Rule
-    from joulemesh.units import parse
 
     load_files(load)
     given = targets or []
@@ -272,7 +272,7 @@ def _model_bits(scenario: Scenario | None) -> float | None:
 
 def _payload(size: str | None, model_bits: float | None) -> int:
     """Bytes of a transfer."""
-    from joulemesh.units import parse
+    from joulemesh.base.units import parse
 
     if size is None and model_bits is None:
         raise ScenarioError("give --scenario FILE for its model's size, or --size 2MB")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from joulemesh.printable import say
+from joulemesh.base.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.deploy.fleet.fleet import Fleet
@@ -57,10 +57,10 @@ class Wanted:
         slow_down: float = 1.0,
     ) -> Wanted:
         """Plan a scenario and pack it, or take up the fleet that is there."""
+        from joulemesh.base.units import parse
         from joulemesh.deploy.local.local import open_fleet
         from joulemesh.deploy.settings import Settings
         from joulemesh.planning.static import plan
-        from joulemesh.units import parse
 
         usual = Settings()
         settings = replace(
@@ -152,7 +152,7 @@ def _reported(wanted: Wanted, *, simulate: bool) -> dict[str, Any]:
 
 
 def _tell(outcome: dict[str, Any], running: LocalFleet) -> None:
-    from joulemesh.units import duration, energy
+    from joulemesh.base.units import duration, energy
 
     charged, planned = outcome["charged_j"], outcome["planned_j"]
     say(

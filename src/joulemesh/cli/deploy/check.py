@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import FleetArgument, JsonOption, LoadOption, load_files
-from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.deploy.operator.operator import Operator

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import FleetArgument, JsonOption
-from joulemesh.printable import say
 
 __all__ = ["collect"]
 

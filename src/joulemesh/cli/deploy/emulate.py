@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import (
     FileArgument,
     JsonOption,
@@ -22,7 +23,6 @@ from joulemesh.cli.deploy.local import (
     ReportOption,
     RestartsOption,
 )
-from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.cli.deploy.carrying import Wanted

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli import completion
 from joulemesh.cli.common import (
     FileArgument,
@@ -16,7 +17,6 @@ from joulemesh.cli.common import (
     SetOption,
     read_scenario,
 )
-from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
@@ -91,11 +91,11 @@ def init(
     The folder holds the key of the fleet's certificate authority: keep it on your machine. Then
     fill in hosts.csv, and let each device ask for its certificate with `joulemesh node enroll`.
     """
+    from joulemesh.base.errors import ScenarioError
+    from joulemesh.base.units import parse
     from joulemesh.deploy.fleet.medium import medium_notes
     from joulemesh.deploy.fleet.pack import make_fleet
     from joulemesh.deploy.settings import Settings
-    from joulemesh.errors import ScenarioError
-    from joulemesh.units import parse
 
     patience_s = parse(patience, "s")
     if not 0.1 <= patience_s <= 86400:
@@ -131,7 +131,7 @@ def init(
 
 def _with_spares(scenario: Scenario, spares: int) -> Scenario:
     """The scenario whose last devices leave before the first iteration."""
-    from joulemesh.errors import ScenarioError
+    from joulemesh.base.errors import ScenarioError
 
     count = scenario.devices.count
     if spares and count - spares < 2:
@@ -151,7 +151,7 @@ def _planned(scenario: Any, method: str | None) -> Any:
 
     if method is None:
         return plan(scenario)
-    from joulemesh.errors import ScenarioError
+    from joulemesh.base.errors import ScenarioError
     from joulemesh.methods import build
 
     made = build(method, scenario)

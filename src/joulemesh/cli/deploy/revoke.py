@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import FleetArgument
-from joulemesh.printable import say
 
 __all__ = ["revoke"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import FleetArgument
-from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.deploy.messages import FleetRoster
@@ -53,9 +53,9 @@ def _handed(fleet: Path, roster: FleetRoster, again: str) -> str:
     Raises:
         ScenarioError: none has, or it has a newer one.
     """
+    from joulemesh.base.errors import ScenarioError
     from joulemesh.deploy.operator.operator import Operator
     from joulemesh.deploy.transport import TransportError
-    from joulemesh.errors import ScenarioError
 
     try:
         name, newest = asyncio.run(Operator.load(fleet).enrol(roster))

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import FleetArgument
-from joulemesh.printable import say
 
 __all__ = ["sign"]
 
@@ -41,11 +41,11 @@ def sign(
     neighbour waits until that one connects. Without requests, the devices' folders in the fleet's
     folder are brought up to date with hosts.csv.
     """
+    from joulemesh.base.errors import ScenarioError
     from joulemesh.cli.common import pasted_text
     from joulemesh.deploy.fleet.enroll import answer_again, read_request
     from joulemesh.deploy.fleet.enroll import sign as answer
     from joulemesh.deploy.fleet.pack import refresh
-    from joulemesh.errors import ScenarioError
 
     if not requests:
         refresh(fleet)
@@ -63,7 +63,7 @@ def sign(
         sys.stdout.write("".join(f"{block}\n" for block in blocks.values()))
         say("paste this on the device: joulemesh node enroll NAME --accept -", err=True)
         return
-    from joulemesh.files import make_folder, write_text
+    from joulemesh.base.files import make_folder, write_text
 
     make_folder(out)
     for name, block in blocks.items():

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli.common import FleetArgument, JsonOption
-from joulemesh.printable import say
 
 if TYPE_CHECKING:
     from joulemesh.deploy.operator.operator import Operator
@@ -34,8 +34,8 @@ def status(
 
     Nothing is changed by it. The exit code is 1 if no device answers.
     """
+    from joulemesh.base.units import parse
     from joulemesh.deploy.operator.operator import Operator
-    from joulemesh.units import parse
 
     operator, every_s = Operator.load(fleet), max(0.1, parse(every, "s"))
     if watch and not json:

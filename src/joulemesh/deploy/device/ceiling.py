@@ -15,9 +15,9 @@ import os
 import zlib
 from pathlib import Path
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_bytes
-from joulemesh.files.bounded import read_bounded
+from joulemesh.base.bounded import read_bounded
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_bytes
 
 SPENT, SPENDING = "spent.txt", "spending.txt"
 _WIDTH = 64  # bytes of a line

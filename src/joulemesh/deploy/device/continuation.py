@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Peer, RoundedPeer
 from joulemesh.aggregation.route import Route
+from joulemesh.base.errors import InfeasibleError, ScenarioError, named_refusals
 from joulemesh.deploy.effects import Planned
 from joulemesh.deploy.plans import Price, ViewPlan
 from joulemesh.deploy.view import View
-from joulemesh.errors import InfeasibleError, ScenarioError, named_refusals
 from joulemesh.planning.ground import Ground, Workload
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan_of

@@ -24,6 +24,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulemesh._version import __version__
+from joulemesh.base.errors import JoulemeshError, ScenarioError
+from joulemesh.base.files import make_folder
+from joulemesh.base.lock import FolderLock
 from joulemesh.deploy.device.ceiling import Ceiling
 from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.deploy.device.journal import Journal
@@ -51,9 +54,6 @@ from joulemesh.deploy.plans import Learner
 from joulemesh.deploy.signing import signed_text
 from joulemesh.deploy.transport import Reason, Refusal, Transport, TransportError
 from joulemesh.deploy.wire import wire_type
-from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.files import make_folder
-from joulemesh.files.lock import FolderLock
 from joulemesh.meters import MeterOptions
 from joulemesh.scenario.given import INPUTS, exists
 from joulemesh.scenario.sections import FILES

@@ -40,7 +40,7 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.files import DISK
+from joulemesh.base.files import DISK
 
 JOURNAL = "journal.jsonl"
 FULL_BYTES = 8 * 2**20

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.own_code import require_call, run_file
 from joulemesh.deploy.plans import Learner
-from joulemesh.errors import ScenarioError
 from joulemesh.models.torch_model import is_torch
-from joulemesh.own_code import require_call, run_file
 
 _METHODS = {"parameters": "", "load": "parameters", "train": "iteration, rounds", "evaluate": ""}
 _EXAMPLE = "learner.py:make"
@@ -35,7 +35,7 @@ class LateLearner:
     >>> LateLearner(lambda: OwnLearner(object(), "x.py:thing"), 3).parameters()
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: --learner x.py:thing has no parameters(): a learner has ...
+    joulemesh.ScenarioError: --learner x.py:thing has no parameters(): a learner has ...
     """
 
     def __init__(self, make: Callable[[], Learner], parameters: int) -> None:
@@ -197,7 +197,7 @@ def load_learner(asked: str, given: Mapping[str, Any]) -> OwnLearner:
     >>> load_learner("thing", {})
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: --learner thing names no object: write --learner FILE.py:NAME...
+    joulemesh.ScenarioError: --learner thing names no object: write --learner FILE.py:NAME...
     """
     file, colon, name = asked.rpartition(":")
     if not (file and colon and name.isidentifier()):

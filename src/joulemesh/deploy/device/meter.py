@@ -32,9 +32,9 @@ import numpy as np
 
 from joulemesh import meters
 from joulemesh.aggregation.route import Route
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.cast import Cast, cast_of
 from joulemesh.deploy.plans import Meter
-from joulemesh.errors import ScenarioError
 from joulemesh.meters import MeterError, MeterOptions
 from joulemesh.planning.ground import Ground
 from joulemesh.world.links import LinkCosts

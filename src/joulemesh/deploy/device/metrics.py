@@ -7,10 +7,10 @@ __all__ = ["listen_on", "serve_metrics"]
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import require
 from joulemesh.deploy.device.tally import Tally
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.errors import ScenarioError
-from joulemesh.optional import require
 
 _GAUGES = {
     "iteration": "the last iteration that is committed",

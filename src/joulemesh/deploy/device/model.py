@@ -26,14 +26,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.bounded import NODE_STATE, read_bounded, read_json
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import make_folder, write_bytes, write_text
+from joulemesh.base.own_code import in_file_parts
 from joulemesh.deploy.effects import Commit
 from joulemesh.deploy.fleet.fleet import Fleet
-from joulemesh.errors import ScenarioError
-from joulemesh.files import make_folder, write_bytes, write_text
-from joulemesh.files.bounded import read_bounded, read_json
-from joulemesh.files.limits import NODE_STATE
 from joulemesh.models.described import config, loading
-from joulemesh.own_code import in_file_parts
 from joulemesh.training.tensors import Arrays
 
 FOLDER = "model"

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as read_tensors
 from safetensors.numpy import save as tensors_of
 
-from joulemesh.files.bounded import parse_json
+from joulemesh.base.bounded import parse_json
 from joulemesh.training.tensors import Arrays
 
 _HEAD = struct.Struct("<8sQ32s")  # mark, bytes of the record, their SHA-256

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from joulemesh.machine import trim_memory
+from joulemesh.base.machine import trim_memory
 
 _LEAST_BYTES = 2**16
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from joulemesh.base.errors import JoulemeshError
 from joulemesh.deploy.device.host import EventLoop, Host, Works
 from joulemesh.deploy.device.tally import Cost, Punctuality, Tally
 from joulemesh.deploy.device.timers import Timers
@@ -48,7 +49,6 @@ from joulemesh.deploy.effects import (
 from joulemesh.deploy.messages import Beat, Given, Message, Part
 from joulemesh.deploy.plans import ViewPlan
 from joulemesh.deploy.transport import TransportError
-from joulemesh.errors import JoulemeshError
 
 _FLUSH, _REST = "flush", "rest"
 _FLUSH_S = 1.0  # what a power cut may take of the journal's ordinary lines

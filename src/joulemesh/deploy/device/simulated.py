@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
 from joulemesh.data.arrays import open_npz
 from joulemesh.data.catalog import DATASETS
@@ -22,7 +23,6 @@ from joulemesh.data.own import own_data as read_own
 from joulemesh.data.reading import is_table, reading_of
 from joulemesh.data.table import open_table
 from joulemesh.deploy.fleet.task import Task
-from joulemesh.errors import ScenarioError
 from joulemesh.metrics import Metric, loss_named, reported, score_metric
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.planning.ground import Workload

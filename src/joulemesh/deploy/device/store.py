@@ -18,15 +18,13 @@ from typing import Any, Literal, NamedTuple
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from joulemesh.base.bounded import NODE_STATE, open_bounded
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import DISK, make_folder, sweep, write_bytes
 from joulemesh.deploy.device.records import framed, records_in
 from joulemesh.deploy.effects import Commit, Durable
 from joulemesh.deploy.messages import Account, FleetRoster, Part
 from joulemesh.deploy.view import View
-from joulemesh.errors import ScenarioError
-from joulemesh.files import DISK, make_folder, write_bytes
-from joulemesh.files.bounded import open_bounded
-from joulemesh.files.limits import NODE_STATE
-from joulemesh.files.whole import sweep
 from joulemesh.training.tensors import Arrays
 
 STATE = "state.log"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.optional import require
+from joulemesh.base.optional import require
 from joulemesh.training import draws
 from joulemesh.training.software import trained_words
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
+from joulemesh.base.errors import JoulemeshError, ScenarioError
+from joulemesh.base.own_code import place_in
 from joulemesh.deploy.device.host import Works
 from joulemesh.deploy.effects import Evaluate, Event, Train, Trained, TrainFailed
 from joulemesh.deploy.plans import Learner
-from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.own_code import place_in
 
 Tell = Callable[[str, dict[str, Any]], None]
 
@@ -165,7 +165,7 @@ def own_vector(parameters: Any, like: Vector) -> NDArray[Any]:
     >>> own_vector([1.0, 2.0], np.zeros(3))
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: the learner's parameters() gives 2 numbers of type float64, ...
+    joulemesh.ScenarioError: the learner's parameters() gives 2 numbers of type float64, ...
     """
     vector = np.array(parameters)
     if vector.shape != like.shape or vector.dtype != like.dtype:

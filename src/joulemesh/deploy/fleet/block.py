@@ -16,9 +16,8 @@ import textwrap
 import zlib
 from collections.abc import Mapping
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import parse_json
-from joulemesh.files.limits import FLEET
+from joulemesh.base.bounded import FLEET, parse_json
+from joulemesh.base.errors import ScenarioError
 
 _WIDTH = 72
 _BLOCK = re.compile(r"-----BEGIN JOULEMESH ([A-Z]+)-----(.*?)-----END JOULEMESH \1-----", re.DOTALL)

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data.load import device_names
 from joulemesh.deploy.device.continuation import require_peers
 from joulemesh.deploy.fleet.fleet import numbered_names
 from joulemesh.deploy.fleet.identity import IdentityError, check_name
-from joulemesh.errors import ScenarioError
 from joulemesh.planning.orders import digest_of
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.walk import Continuation

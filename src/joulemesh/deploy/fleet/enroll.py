@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joulemesh._version import __version__
+from joulemesh.base.bounded import parse_json
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import make_folder, write_text
 from joulemesh.deploy.fleet.block import from_block, to_block
 from joulemesh.deploy.fleet.fleet import FILE, Fleet
 from joulemesh.deploy.fleet.hosts import HOSTS, Host, checked_host, fill_in, require_addresses
@@ -42,9 +45,6 @@ from joulemesh.deploy.fleet.pack import (
 )
 from joulemesh.deploy.fleet.pem import read_pem, same_key, write_pem
 from joulemesh.deploy.fleet.revocation import REVOKED
-from joulemesh.errors import ScenarioError
-from joulemesh.files import make_folder, write_text
-from joulemesh.files.bounded import parse_json
 
 REQUEST_FILE = "request.txt"
 _ASK, _ANSWER = "joulemesh node enroll", "joulemesh deploy sign"

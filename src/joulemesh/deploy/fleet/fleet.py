@@ -25,13 +25,12 @@ from pydantic import (
 )
 
 from joulemesh._version import __version__
+from joulemesh.base.bounded import FLEET, parse_json, read_bounded, read_json
+from joulemesh.base.checksums import sha256_of
+from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.deploy.fleet.identity import check_name
 from joulemesh.deploy.fleet.task import Task
 from joulemesh.deploy.settings import Settings
-from joulemesh.errors import JoulemeshError, ScenarioError
-from joulemesh.files.bounded import parse_json, read_bounded, read_json
-from joulemesh.files.limits import FLEET
-from joulemesh.files.manifest import sha256_of
 from joulemesh.planning.ground import Workload
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.scenario.given import INPUTS, absolute_paths, exists, renamed

@@ -27,10 +27,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from joulemesh import files
-from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import read_bounded
-from joulemesh.files.limits import HOST_LIST
+from joulemesh.base import files
+from joulemesh.base.bounded import HOST_LIST, read_bounded
+from joulemesh.base.errors import ScenarioError
 
 HOSTS = "hosts.csv"
 PORT = 7100  # registered for nothing that a small device runs
@@ -194,7 +193,7 @@ def require_addresses(
     >>> require_addresses(Path(HOSTS), {"a": Host("a")}, ["a"])
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: hosts.csv has no address for a; write a host name or an IP ...
+    joulemesh.ScenarioError: hosts.csv has no address for a; write a host name or an IP ...
     """
     missing = [name for name in names if not hosts[name].address]
     if missing:

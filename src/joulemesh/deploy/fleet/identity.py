@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from joulemesh.base.files import make_folder
 from joulemesh.deploy.fleet.bearing import OPERATOR_SUFFIX, Role, bearer_of, check_name
 from joulemesh.deploy.fleet.credential import credential
 from joulemesh.deploy.fleet.pem import (
@@ -48,7 +49,6 @@ from joulemesh.deploy.fleet.pem import (
     write_pem,
 )
 from joulemesh.deploy.fleet.revocation import REVOKED, check_revoked
-from joulemesh.files import make_folder
 
 from cryptography import x509  # isort: skip  (pem says what to install where it is missing)
 from cryptography.hazmat.primitives import hashes, serialization  # isort: skip

@@ -28,6 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from joulemesh.base.bounded import FLEET, read_bounded
+from joulemesh.base.checksums import sha256_of
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import make_folder, write_bytes, write_text
 from joulemesh.deploy.fleet.deployable import (
     check_deployable,
     own_files,
@@ -47,11 +51,6 @@ from joulemesh.deploy.fleet.identity import (
 from joulemesh.deploy.fleet.revocation import REVOKED
 from joulemesh.deploy.fleet.task import task_of
 from joulemesh.deploy.transport import Address
-from joulemesh.errors import ScenarioError
-from joulemesh.files import make_folder, write_bytes, write_text
-from joulemesh.files.bounded import read_bounded
-from joulemesh.files.limits import FLEET
-from joulemesh.files.manifest import sha256_of
 from joulemesh.planning.orders import Orders, orders
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario.given import INPUTS

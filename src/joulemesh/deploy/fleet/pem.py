@@ -27,10 +27,10 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
-from joulemesh.errors import JoulemeshError
-from joulemesh.files import write_whole
-from joulemesh.files.bounded import read_bounded
-from joulemesh.optional import require
+from joulemesh.base.bounded import read_bounded
+from joulemesh.base.errors import JoulemeshError
+from joulemesh.base.files import write_whole
+from joulemesh.base.optional import require
 
 require("cryptography", "handling a fleet's keys", "'joulemesh[deploy]'")
 

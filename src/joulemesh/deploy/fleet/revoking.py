@@ -7,12 +7,12 @@ __all__ = ["revoke_devices"]
 from collections.abc import Sequence
 from pathlib import Path
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.identity import CERTIFICATE, Authority
 from joulemesh.deploy.fleet.pack import DEVICES, OPERATOR, refresh
 from joulemesh.deploy.fleet.pem import read_pem, write_pem
 from joulemesh.deploy.fleet.revocation import REVOKED, revoke
-from joulemesh.errors import ScenarioError
 
 
 def revoke_devices(folder: Path, names: Sequence[str]) -> tuple[str, ...]:

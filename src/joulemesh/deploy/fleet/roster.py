@@ -8,6 +8,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from joulemesh.base.bounded import FLEET, read_json
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_text
 from joulemesh.deploy.fields import read_record, record_of
 from joulemesh.deploy.fleet.credential import authorise
 from joulemesh.deploy.fleet.fleet import Fleet
@@ -15,10 +18,6 @@ from joulemesh.deploy.fleet.identity import CERTIFICATE, Authority
 from joulemesh.deploy.fleet.pack import DEVICES
 from joulemesh.deploy.messages import NO_ROSTER, FleetRoster
 from joulemesh.deploy.signing import signed_text
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_text
-from joulemesh.files.bounded import read_json
-from joulemesh.files.limits import FLEET
 
 ROSTER = "roster.json"
 

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import load_for, spec_for
 from joulemesh.data.dataset import in_portions, moments
 from joulemesh.data.published import SOURCES
-from joulemesh.errors import ScenarioError
 from joulemesh.metrics import OWN
 from joulemesh.scenario import Scenario
 
@@ -84,7 +84,7 @@ class Task(BaseModel):
         >>> task_of(Scenario()).check_samples(np.zeros((3, 28, 28, 1), np.float32))
         Traceback (most recent call last):
         ...
-        joulemesh.errors.ScenarioError: a sample here has the shape (28, 28, 1), and (8, 8, 1) ...
+        joulemesh.ScenarioError: a sample here has the shape (28, 28, 1), and (8, 8, 1) ...
         """
         if x.shape[1:] != self.shape:
             raise ScenarioError(

@@ -28,6 +28,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from joulemesh._version import __version__
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.fleet.identity import Authority, Identity, make_identity
 from joulemesh.deploy.fleet.pem import derived_key, key_pem
 from joulemesh.deploy.links.figures import LinkFigures, Rule, Timed
@@ -38,7 +39,6 @@ from joulemesh.deploy.transport.connection import Endpoint
 from joulemesh.deploy.transport.gate import Peer
 from joulemesh.deploy.transport.tcp import TcpTransport
 from joulemesh.deploy.wire import Terms
-from joulemesh.errors import ScenarioError
 
 LISTENER, CALLER = "listener", "caller"
 _TOKEN_BYTES = 20

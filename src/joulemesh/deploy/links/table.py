@@ -10,11 +10,11 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_text
+from joulemesh.base.units import si
 from joulemesh.deploy.links.figures import LinkFigures
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_text
 from joulemesh.tables import read_table
-from joulemesh.units import si
 
 COLUMNS = (
     "i",

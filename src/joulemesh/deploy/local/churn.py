@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.local.supervisor import Supervisor
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world.timed import Timed
 from joulemesh.world.traces import read_availability

@@ -18,17 +18,16 @@ from pathlib import Path
 
 import numpy as np
 
+from joulemesh.base.bounded import JOURNAL, JOURNAL_LINE, open_bounded, parse_json
+from joulemesh.base.errors import JoulemeshError
+from joulemesh.base.units import duration, si
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DEVICES
 from joulemesh.deploy.local.local import RUN, LocalFleet
 from joulemesh.deploy.local.namespaces import LinkRate, Namespaces, links_of, why_not
 from joulemesh.deploy.record.history import History, read_history
-from joulemesh.errors import JoulemeshError
-from joulemesh.files.bounded import open_bounded, parse_json
-from joulemesh.files.limits import JOURNAL, JOURNAL_LINE
 from joulemesh.planning.plan import Plan
-from joulemesh.units import duration, si
 
 # A message whose link takes less than this is a matter of the processes, not of the link.
 _HANDLING_S = 0.02

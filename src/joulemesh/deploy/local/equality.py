@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from joulemesh.base.bounded import NODE_STATE, read_bounded
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.device import RUN
 from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.effects import Durable
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DEVICES
-from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import read_bounded
-from joulemesh.files.limits import NODE_STATE
 
 
 def states_of(folder: Path, fleet: Fleet) -> list[Durable]:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.bounded import JOURNAL, JOURNAL_LINE, open_bounded, parse_json
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.record.costs import planned
-from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import open_bounded, parse_json
-from joulemesh.files.limits import JOURNAL, JOURNAL_LINE
 
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan

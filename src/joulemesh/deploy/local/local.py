@@ -12,6 +12,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from joulemesh.base.cache import user_cache
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.lock import FolderLock
 from joulemesh.deploy.fleet.deployable import own_files, portable
 from joulemesh.deploy.fleet.fleet import FILE, Fleet, Settings
 from joulemesh.deploy.fleet.hosts import HOSTS, Host, write_hosts
@@ -22,9 +25,6 @@ from joulemesh.deploy.local.supervisor import Child, Job, Process, Supervisor, s
 from joulemesh.deploy.local.template import NODE, SIMULATED, Template
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.record.history import History, read_history
-from joulemesh.errors import ScenarioError
-from joulemesh.files.cache import user_cache
-from joulemesh.files.lock import FolderLock
 from joulemesh.planning.plan import Plan
 from joulemesh.world.timed import Timed
 

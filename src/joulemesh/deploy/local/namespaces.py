@@ -24,7 +24,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from types import TracebackType
 
-from joulemesh.errors import JoulemeshError, ScenarioError
+from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.planning.ground import Ground
 
 PREFIX = "joulemesh"

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, Protocol
 
-from joulemesh.machine import cpus
+from joulemesh.base.machine import cpus
 
 State = Literal[
     "to start", "starting", "running", "done", "stopped", "refused", "ended", "lost", "away"

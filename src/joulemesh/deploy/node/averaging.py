@@ -7,6 +7,7 @@ __all__ = ["Averaging"]
 from collections.abc import Callable
 
 from joulemesh.aggregation.peer import Vector
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.messages import Absent, Beat, Fetch, Part
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.node.early import Key
@@ -16,7 +17,6 @@ from joulemesh.deploy.node.outbox import Outbox
 from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.plans import ViewPlan
 from joulemesh.deploy.view import governing, stays
-from joulemesh.errors import ScenarioError
 
 _NEVER: Key = (-1, -1)
 

@@ -22,6 +22,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from joulemesh._version import __version__
+from joulemesh.base.bounded import JOURNAL, NODE_STATE, open_bounded, parse_json
+from joulemesh.base.errors import JoulemeshError
 from joulemesh.deploy.device.journal import JOURNAL as IN_USE
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.model import CARD, CONFIG, FILE
@@ -33,9 +35,6 @@ from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.transport import Reason, TransportError
 from joulemesh.deploy.transport.calls import Answer, checked, question
 from joulemesh.deploy.transport.gate import Peer
-from joulemesh.errors import JoulemeshError
-from joulemesh.files.bounded import open_bounded, parse_json
-from joulemesh.files.limits import JOURNAL, NODE_STATE
 
 STATUS, PROBE, ROSTER = "control/status", "control/probe", "control/roster"
 JOURNAL_CALL, MODEL_CALL, TAIL = "control/journal", "control/model", "control/tail"

@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from joulemesh.errors import JoulemeshError
-from joulemesh.files.lock import FolderLock
+from joulemesh.base.errors import JoulemeshError
+from joulemesh.base.lock import FolderLock
 
 _EXTRA = ("cryptography", "prometheus_client")
 _PORT = 7100  # as in `joulemesh.deploy.fleet.hosts`, which needs none of the packages

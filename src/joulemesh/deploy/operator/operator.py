@@ -16,6 +16,8 @@ from typing import Self
 
 from pydantic import TypeAdapter
 
+from joulemesh.base.bounded import JOURNAL, NODE_STATE, parse_json
+from joulemesh.base.files import make_folder, write_bytes
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.model import CARD, CONFIG, FILE
 from joulemesh.deploy.fields import record_of
@@ -32,9 +34,6 @@ from joulemesh.deploy.record.tail import JournalTail
 from joulemesh.deploy.transport import Address, Reason, TransportError
 from joulemesh.deploy.transport.calls import Caller
 from joulemesh.deploy.transport.connection import Endpoint
-from joulemesh.files import make_folder, write_bytes
-from joulemesh.files.bounded import parse_json
-from joulemesh.files.limits import JOURNAL, NODE_STATE
 
 JOURNALS, MODELS = "journals", "models"
 HERE = "this machine"

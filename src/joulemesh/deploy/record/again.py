@@ -6,11 +6,11 @@ __all__ = ["planned_again"]
 
 from collections.abc import Sequence
 
+from joulemesh.base.errors import JoulemeshError
 from joulemesh.deploy.device.continuation import Replanner
 from joulemesh.deploy.record.chronicle import Seen
 from joulemesh.deploy.record.costs import Costs, continued, simulated
 from joulemesh.deploy.view import FINISHED, UNHELD
-from joulemesh.errors import JoulemeshError
 from joulemesh.planning.plan import Plan
 
 _UNPLANNED = (FINISHED, UNHELD)  # digests of views that have no plan

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.bounded import JOURNAL, JOURNAL_LINE, open_bounded
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.journal import journals_in
-from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import open_bounded
-from joulemesh.files.limits import JOURNAL, JOURNAL_LINE
 
 FIGURES = ("view", "rounds", "train_j", "train_s", "exchange_j", "exchange_s", "spent_j", "at")
 """What is kept of every committed iteration: the columns of `History.committed`."""

@@ -7,10 +7,9 @@ __all__ = ["FileTail", "JournalTail"]
 import zlib
 from pathlib import Path
 
+from joulemesh.base.bounded import JOURNAL, JOURNAL_LINE, open_bounded
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.record.history import History, HistoryReader
-from joulemesh.files.bounded import open_bounded
-from joulemesh.files.limits import JOURNAL, JOURNAL_LINE
 
 _PIECE = 1 << 16
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeAlias
 
+from joulemesh.base.errors import JoulemeshError
 from joulemesh.deploy.messages import Message
-from joulemesh.errors import JoulemeshError
 
 
 class Reason(StrEnum):

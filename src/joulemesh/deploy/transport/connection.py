@@ -21,11 +21,11 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import Any
 
+from joulemesh.base.bounded import parse_json
+from joulemesh.base.printable import printable
 from joulemesh.deploy.fleet.identity import Identity
 from joulemesh.deploy.transport import Address, Reason, TransportError
 from joulemesh.deploy.transport.tls import client_context, client_reason
-from joulemesh.files.bounded import parse_json
-from joulemesh.printable import printable
 
 FRAME_BYTES = 1024 * 1024
 _FIRST_BYTES = 64 * 1024  # of a frame, until its sender is known to be a neighbour or operator

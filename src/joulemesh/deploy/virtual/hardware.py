@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
 from joulemesh.aggregation.route import Route
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.effects import Commit, Durable
 from joulemesh.deploy.messages import Given, Message, Part
 from joulemesh.deploy.virtual.setup import Setup
-from joulemesh.errors import ScenarioError
 
 Memory = Mapping[str, NDArray[Any]]
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.host import Handle, Told, Works
 from joulemesh.deploy.device.runner import Runner
 from joulemesh.deploy.device.tools import Tools
@@ -26,7 +27,6 @@ from joulemesh.deploy.view import View
 from joulemesh.deploy.virtual.audit import InvariantError
 from joulemesh.deploy.virtual.hardware import Battery, Ceiling, Disk, VirtualLearner
 from joulemesh.deploy.virtual.setup import VirtualPlanner
-from joulemesh.errors import ScenarioError
 
 _ANSWER_S = 1.0
 _NEVER = 10**9  # iterations between evaluations

@@ -18,10 +18,10 @@ from joulemesh.aggregation.patterned import patterned
 from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import Route, Subgraph
 from joulemesh.aggregation.scheme import Conditions, Scheme, choose
+from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.continuation import first_view
 from joulemesh.deploy.plans import Price
 from joulemesh.deploy.view import View
-from joulemesh.errors import ScenarioError
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions
 from joulemesh.scenario.pattern import ExchangePattern

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from joulemesh import models
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, Partition
-from joulemesh.errors import ScenarioError
 from joulemesh.models.core import Model, Params
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.planning.ground import workload

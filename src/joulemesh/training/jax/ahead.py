@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from joulemesh import machine
+from joulemesh.base import machine
 from joulemesh.training import hosts
 from joulemesh.training.jax.calls import queue_chunk
 from joulemesh.training.jax.platform import describe

@@ -20,8 +20,8 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, Partition
-from joulemesh.errors import ScenarioError
 from joulemesh.models.core import REMEMBERED, Model, Params
 from joulemesh.training import draws
 from joulemesh.training.batches import Data, scale_of

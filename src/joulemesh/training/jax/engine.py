@@ -16,9 +16,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.machine import Machine
 from joulemesh.data import Dataset, Partition
-from joulemesh.errors import ScenarioError
-from joulemesh.machine import Machine
 from joulemesh.metrics import metrics_of, reported
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws, hosts

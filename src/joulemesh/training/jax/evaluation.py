@@ -37,8 +37,8 @@ from jax import lax
 from jax.typing import DTypeLike
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, Partition
-from joulemesh.errors import ScenarioError
 from joulemesh.metrics import LOSS, Metric
 from joulemesh.models.core import REMEMBERED, Model, Params
 from joulemesh.models.curves import score_columns

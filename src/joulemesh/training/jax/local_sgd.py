@@ -29,7 +29,7 @@ import optax
 from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws
 from joulemesh.training.arrays import Array
@@ -314,7 +314,7 @@ def make_optimizer(name: str, learning_rate: ArrayLike) -> optax.GradientTransfo
     >>> make_optimizer("sdg", 0.1)
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: training.optimizer = 'sdg' is not in optax: did you mean 'sgd'?
+    joulemesh.ScenarioError: training.optimizer = 'sdg' is not in optax: did you mean 'sgd'?
     """
     maker = getattr(optax, name, None)
     if not callable(maker):

@@ -29,9 +29,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from joulemesh import machine
-from joulemesh.errors import ScenarioError
-from joulemesh.machine import Machine
+from joulemesh.base import machine
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.machine import Machine
 
 # Partition specs: split along the first axis, along the second axis, or replicated.
 Spec: TypeAlias = Any

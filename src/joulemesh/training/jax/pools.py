@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, Partition
-from joulemesh.errors import ScenarioError
 from joulemesh.training.batches import Batches
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Members, Schedule

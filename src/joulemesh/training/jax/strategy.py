@@ -17,8 +17,8 @@ import numpy as np
 from jax.extend.core import jaxprs_in_params
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
-from joulemesh.machine import Machine
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.machine import Machine
 from joulemesh.models.core import REMEMBERED, Model, Params
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, Partition
-from joulemesh.errors import ScenarioError
 from joulemesh.metrics import reported, score_metric
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.training.learner import DivergedError

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Partition
-from joulemesh.errors import ScenarioError
 from joulemesh.training import draws
 from joulemesh.training.arrays import Array, Tree, tree_flatten, tree_map
 from joulemesh.training.exchange import Context, Exchange, entering

@@ -26,9 +26,9 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.optional import require
 from joulemesh.models.torch_model import TorchModel
-from joulemesh.optional import require
 from joulemesh.registries import LOSSES
 
 Tensor: TypeAlias = Any

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.training.arrays import ROUND
 from joulemesh.training.messages import RoundedExchange, RoundedExchanges
 from joulemesh.training.schedule import Schedule

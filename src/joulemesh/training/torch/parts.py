@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.optional import require
 from joulemesh.data import Dataset, Partition
 from joulemesh.models.torch_model import TorchModel, checked
-from joulemesh.optional import require
 from joulemesh.training.options import Options
 from joulemesh.training.torch.gradients import Gradients, has_convolutions
 from joulemesh.training.torch.samples import PlacedBatches, Samples, seen_shape

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.training.options import Options
 from joulemesh.training.torch.gradients import Gradients
 from joulemesh.training.torch.samples import PlacedBatches, Samples
@@ -96,7 +96,7 @@ def optimizer_of(name: str) -> Optimizer:
     >>> optimizer_of("lion")
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: training.optimizer = 'lion' is not one of those for PyTorch ...
+    joulemesh.ScenarioError: training.optimizer = 'lion' is not one of those for PyTorch ...
     """
     if name not in OPTIMIZERS:
         raise ScenarioError(

@@ -32,6 +32,7 @@ from string import Template
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.units import column, duration, energy, si
 from joulemesh.deploy.record.chronicle import (
     LinkRate,
     Seen,
@@ -43,7 +44,6 @@ from joulemesh.deploy.record.chronicle import (
 from joulemesh.deploy.record.history import Event, History
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.planning.plan import Plan
-from joulemesh.units import column, duration, energy, si
 from joulemesh.views import words
 from joulemesh.views.deployment.charts import Curve, chart_data, elapsed, event_words
 from joulemesh.views.page import asset, render_page

@@ -23,9 +23,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from joulemesh.base.printable import printable, say
+from joulemesh.base.units import duration, energy, si
 from joulemesh.deploy.operator.standing import Probe, Standing
-from joulemesh.printable import printable, say
-from joulemesh.units import duration, energy, si
 from joulemesh.views.terminal import Cell, Column, fitted, open_console, show_table
 from joulemesh.views.words import percent
 

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.units import duration
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import SECTIONS, Budget, Origin, Scenario
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.result import Result
-from joulemesh.units import duration
 from joulemesh.views import words
 from joulemesh.views.page import asset
 from joulemesh.views.palette import BINDING_ON_ANY

@@ -6,8 +6,8 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from joulemesh.base.units import column, duration, energy
 from joulemesh.planning.plan import Account, Plan, spent_on
-from joulemesh.units import column, duration, energy
 from joulemesh.views.terminal import Column, picture, show_row, show_table
 from joulemesh.views.words import by_section
 

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.ledger import total_of
 from joulemesh.planning.gantt import Draft, Gantt
 from joulemesh.planning.plan import Account, Plan

@@ -25,8 +25,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 from PIL import Image
 
+from joulemesh.base.units import duration, energy, prefixed
 from joulemesh.planning.plan import Plan
-from joulemesh.units import duration, energy, prefixed
 from joulemesh.views.palette import BINDING, BINDING_PRINTED, HUB, INK, SKIPPED
 from joulemesh.views.plan.digest import (
     BINDING_KINDS,

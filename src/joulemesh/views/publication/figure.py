@@ -18,8 +18,8 @@ from matplotlib.backends.backend_pgf import RendererPgf
 from matplotlib.figure import Figure
 from PIL import Image
 
-from joulemesh.files import write_bytes
-from joulemesh.printable import printable
+from joulemesh.base.files import write_bytes
+from joulemesh.base.printable import printable
 from joulemesh.views.publication.latex import escape
 from joulemesh.views.publication.printing import FORMATS, WIDTHS, read_formats, width_in
 from joulemesh.views.style import figure_bytes, styled_as

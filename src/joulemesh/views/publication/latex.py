@@ -21,16 +21,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from joulemesh.citation import Citation
+from joulemesh.base.citation import Citation
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.printable import printable
+from joulemesh.base.units import prefixed
 from joulemesh.data.dataset import dataset_words
-from joulemesh.errors import ScenarioError
-from joulemesh.printable import printable
 from joulemesh.scenario.varied import Varied
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.significance import Judgement, judged, merits
 from joulemesh.study.sweep_result import Sweep
 from joulemesh.study.target import default_target
-from joulemesh.units import prefixed
 from joulemesh.views.tables import method_text, open_text, scale_of, words_of
 from joulemesh.views.words import device_words
 

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from joulemesh.base.optional import TITLES
+from joulemesh.base.units import duration, energy, si
 from joulemesh.data.dataset import dataset_words
-from joulemesh.optional import TITLES
 from joulemesh.planning.notes import figures
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import PARTITIONS
 from joulemesh.scenario import Network, Scenario, Training
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.entry import gathered
-from joulemesh.units import duration, energy, si
 from joulemesh.views.words import Subject, device_words, model_words
 from joulemesh.world.topology import topology_of
 

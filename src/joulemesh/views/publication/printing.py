@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 
 FORMATS = ("pdf", "svg", "pgf", "png")
 """What figures can be written as."""

@@ -19,12 +19,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
+from joulemesh.base.units import duration, energy
 from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
 from joulemesh.models.curves import Curve
 from joulemesh.planning.plan import Plan
 from joulemesh.study.result import Result
 from joulemesh.study.result_worlds import WorldsResult
-from joulemesh.units import duration, energy
 from joulemesh.views.plan.console import show_figures
 from joulemesh.views.tables import figure_text, open_text, own_heading, target_text
 from joulemesh.views.terminal import Column, picture, show_row, show_table

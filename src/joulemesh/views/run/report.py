@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files import write_text
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import write_text
+from joulemesh.base.units import column, duration, energy
 from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
 from joulemesh.models.curves import COUNTS, column_names
 from joulemesh.planning.plan import Account, Plan, spent_on
 from joulemesh.study.target import to_target
 from joulemesh.tolerance import within
-from joulemesh.units import column, duration, energy
 from joulemesh.views import words
 from joulemesh.views.page import render_page
 from joulemesh.views.plan.digest import BINDING_WORDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.registries import TOPOLOGIES
 from joulemesh.world.topology import FloatArray, IntArray, Site, Topology
 

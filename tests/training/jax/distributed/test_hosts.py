@@ -23,9 +23,9 @@ from safetensors.numpy import load_file
 from scipy import sparse
 
 import joulemesh
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.machine import Machine
 from joulemesh.data import Dataset, from_arrays, partition
-from joulemesh.errors import ScenarioError
-from joulemesh.machine import Machine
 from joulemesh.models import build
 from joulemesh.study.folder import RunFolder
 from joulemesh.study.request import Progress

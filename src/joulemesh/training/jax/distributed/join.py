@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 from joulemesh.training import hosts
 from joulemesh.training.jax import platform
 

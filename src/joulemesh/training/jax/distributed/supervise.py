@@ -19,8 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Self, TextIO
 
-from joulemesh.errors import ScenarioError
-from joulemesh.printable import printable
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.printable import printable
 from joulemesh.training.jax.distributed import fatal
 
 _MOST_SECONDS = 86_400
@@ -73,7 +73,7 @@ class Group:
         >>> Group.asked(None, "127.0.0.1:4000", 2, 2)
         Traceback (most recent call last):
         ...
-        joulemesh.errors.ScenarioError: --process-id 2 is out of range: use 0 to 1 (--processes 2)
+        joulemesh.ScenarioError: --process-id 2 is out of range: use 0 to 1 (--processes 2)
         """
         by_hand = {"--coordinator": coordinator, "--processes": processes}
         by_hand["--process-id"] = process_id

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 
 LOCK = ".lock"
 
@@ -26,7 +26,7 @@ class FolderLock:
     ...     FolderLock(Path(folder)).__enter__()
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: ... is in use by process ...; wait for it, or stop it
+    joulemesh.ScenarioError: ... is in use by process ...; wait for it, or stop it
     """
 
     def __init__(self, folder: Path) -> None:

@@ -7,7 +7,7 @@ __all__ = ["MOST_PER_ITERATION", "require_countable"]
 import numpy as np
 from numpy.typing import ArrayLike
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 
 MOST_PER_ITERATION = 2**31 - 1
 """Rounds of one device in one iteration: training counts them in 32 bits."""
@@ -26,7 +26,7 @@ def require_countable(rounds: ArrayLike, remedy: str) -> None:
     >>> require_countable([1, 2], "lower tau")
     >>> require_countable(3_000_000_000, "lower tau")
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: 3,000,000,000 rounds in an iteration are more than the ...
+    joulemesh.ScenarioError: 3,000,000,000 rounds in an iteration are more than the ...
     """
     most = int(np.max(rounds, initial=0))
     if most > MOST_PER_ITERATION:

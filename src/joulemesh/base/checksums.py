@@ -29,11 +29,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files.bounded import parse_json
-from joulemesh.files.disk import DISK
-from joulemesh.files.lock import LOCK
-from joulemesh.files.whole import DRAFT, write_bytes
+from joulemesh.base.bounded import parse_json
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import DISK, DRAFT, write_bytes
+from joulemesh.base.lock import LOCK
 
 MANIFEST = "manifest.jsonl"
 _KEPT = 3  # commits: that of each checkpoint of a run, and the newest
@@ -311,7 +310,7 @@ def verified(folder: Path) -> Verdict:
     ...     verified(Path(empty))
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: ... has no manifest.jsonl: name a run or study folder
+    joulemesh.ScenarioError: ... has no manifest.jsonl: name a run or study folder
     """
     manifest = Manifest(folder)
     if not manifest.commits and not manifest.fault:

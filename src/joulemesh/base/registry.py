@@ -20,7 +20,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Generic, Protocol, TypeVar
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 
 __all__ = ["GROUP", "Entry", "Registry", "load_plugins"]
 
@@ -66,7 +66,7 @@ class Registry(Generic[E]):
     >>> colours["rad"]
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: colour 'rad' is unknown; did you mean 'red'? ...
+    joulemesh.ScenarioError: colour 'rad' is unknown; did you mean 'red'? ...
     """
 
     def __init__(self, kind: str, homes: Mapping[str, str] | None = None) -> None:
@@ -124,7 +124,7 @@ class Registry(Generic[E]):
     def scoped(self) -> Iterator[None]:
         """Forget, at the end, what is registered meanwhile; for tests and notebooks.
 
-        >>> from joulemesh.errors import ScenarioError
+        >>> from joulemesh.base.errors import ScenarioError
         >>> registry = Registry("colour")
         >>> with registry.scoped():
         ...     pass

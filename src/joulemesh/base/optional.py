@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from joulemesh.errors import JoulemeshError
+from joulemesh.base.errors import JoulemeshError
 
 __all__ = ["EXTRAS", "TITLES", "MissingPackageError", "explained", "frame", "installed", "require"]
 
@@ -75,7 +75,7 @@ def require(module: str, purpose: str, package: str | None = None) -> Any:
 
     >>> require("no_such_module", "drawing stars", "stars")
     Traceback (most recent call last):
-    joulemesh.optional.MissingPackageError: drawing stars needs stars, which is not installed; ...
+    joulemesh.base.optional.MissingPackageError: drawing stars needs stars, which is not ...
     """
     try:
         return import_module(module)

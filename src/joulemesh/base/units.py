@@ -33,7 +33,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from joulemesh.errors import UnitError
+from joulemesh.base.errors import UnitError
 
 _PRINTED = ("p", "n", "µ", "m", "", "k", "M", "G")
 _HOUR_S, _DAY_S = 3600, 86400
@@ -307,7 +307,7 @@ def parse(text: str, unit: str) -> float:
     (0.1995, 80000000.0, 12.0)
     >>> parse("5 min", "J")
     Traceback (most recent call last):
-    joulemesh.errors.UnitError: '5 min': this is a time; give an energy such as '100 Wh' or joules
+    joulemesh.base.errors.UnitError: '5 min': this is a time; give an energy such as '100 Wh' ...
     """
     plain = re.fullmatch(rf"\s*([+-]?){_NUMBER}\s*", text)
     if plain is not None:

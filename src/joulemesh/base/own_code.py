@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 
 __all__ = [
     "files_run",
@@ -25,7 +25,7 @@ __all__ = [
     "run_file",
 ]
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 _FILES: set[Path] = set()  # those that were run
 _IN_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
 
@@ -197,7 +197,7 @@ def require_call(function: Callable[..., Any], arguments: str, what: str) -> Non
     >>> require_call(lambda params: (), "params, state", "apply")
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: apply cannot be called with (params, state): too many ...
+    joulemesh.ScenarioError: apply cannot be called with (params, state): too many ...
     """
     try:
         inspect.signature(function).bind(*arguments.split(", "))

@@ -116,7 +116,7 @@ def _written(name: str, value: Any, digits: int) -> str:
     >>> _written("budget.energy_j", 12.5, 4), _written("plan.iterations", 1200, 4)
     ('12.5 J', '1,200')
     """
-    from joulemesh.units import duration, energy, si, unit_of  # which raises a UnitError
+    from joulemesh.base.units import duration, energy, si, unit_of  # which raises a UnitError
 
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -139,7 +139,7 @@ class _Figure:
     names: Sequence[str]
 
     def __format__(self, noun: str) -> str:
-        from joulemesh.units import counted
+        from joulemesh.base.units import counted
 
         if self.name.endswith("device"):
             return "the device" if self.value is None else called(self.value, self.names)
@@ -258,7 +258,7 @@ class ScenarioError(JoulemeshError):
     >>> import joulemesh
     >>> joulemesh.Scenario().override({"devices.count": 0})
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: devices.count: input should be greater than or equal to 1 ...
+    joulemesh.ScenarioError: devices.count: input should be greater than or equal to 1 ...
     """
 
     code = "scenario"
@@ -298,7 +298,7 @@ def named_refusals(names: Callable[[], Sequence[str]]) -> Iterator[None]:
     ...     raise ScenarioError("{device} holds no samples", device=0)
     Traceback (most recent call last):
     ...
-    joulemesh.errors.ScenarioError: device 0 (north) holds no samples
+    joulemesh.ScenarioError: device 0 (north) holds no samples
     """
     try:
         yield
@@ -309,3 +309,7 @@ def named_refusals(names: Callable[[], Sequence[str]]) -> Iterator[None]:
             except JoulemeshError:  # a table that cannot be read, or names that are no names
                 error.names = ()
         raise
+
+
+for _public in (JoulemeshError, ScenarioError, InfeasibleError):
+    _public.__module__ = "joulemesh"  # where users import them from, and tracebacks name them

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError
 
 FloatArray = NDArray[np.float64]
 
@@ -144,7 +144,7 @@ def device(name: str, where: str = "devices.profile") -> Profile:
     4.0
     >>> device("rasberry-pi-4")
     Traceback (most recent call last):
-    joulemesh.errors.ScenarioError: devices.profile: 'rasberry-pi-4' is unknown; did you mean ...
+    joulemesh.ScenarioError: devices.profile: 'rasberry-pi-4' is unknown; did you mean ...
     """
     return _find(name, where, "devices.toml", DEVICES)
 
@@ -195,7 +195,7 @@ def _find(name: str, where: str, file: str, known: tuple[str, ...]) -> Profile:
 
 @cache
 def _read(file: str) -> dict[str, Profile]:
-    text = resources.files("joulemesh.profiles").joinpath(file).read_text("utf-8")
+    text = resources.files("joulemesh.scenario").joinpath(file).read_text("utf-8")
     make = _device if file == "devices.toml" else _radio
     return {name: make(name, entry) for name, entry in tomllib.loads(text).items()}
 

@@ -8,8 +8,8 @@ import hashlib
 from contextlib import suppress
 from pathlib import Path
 
-from joulemesh.errors import ScenarioError
-from joulemesh.files.whole import make_folder, sweep, write_bytes
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import make_folder, sweep, write_bytes
 
 _MARK = b"joulemesh cache 1 "
 
