@@ -85,7 +85,17 @@ def texts(path: Path) -> set[str]:
 
 # Methods ("fixed", "inverse"), the weights of a mean ("uniform"), figures of a summary ("accuracy",
 # "loss") and a "geometric" "grid" of numbers have these names, too.
-HOMONYMS = {"none", "fixed", "inverse", "uniform", "accuracy", "loss", "geometric", "grid"}
+HOMONYMS = {
+    "none",
+    "fixed",
+    "inverse",
+    "spread",
+    "uniform",
+    "accuracy",
+    "loss",
+    "geometric",
+    "grid",
+}
 
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)

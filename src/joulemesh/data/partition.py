@@ -75,6 +75,9 @@ class Partition:
     ) -> Ints:
         """Count each device's labels.
 
+        Returns:
+            int64 [D, K]: of the D devices asked for, all N unless given.
+
         >>> Partition(np.array([0, 3, 1, 2]), np.array([0, 1, 4])).histogram([2, 0, 0, 1], 3)
         array([[0, 0, 1],
                [2, 1, 0]])

@@ -149,12 +149,19 @@ def check_nobody_holds(dataset: str, reading: Reading) -> None:
 PACKING_DAMAGE = (zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
-def open_unpacked(path: str | Path, mode: Literal["rt", "rb"], **text: Any) -> Any:
+def open_unpacked(
+    path: str | Path,
+    mode: Literal["rt", "rb"],
+    *,
+    encoding: str | None = None,
+    errors: str | None = None,
+) -> Any:
     """Open a file, plain or in gzip or xz: told by its first bytes, as browsers unpack some."""
     with open(path, "rb") as file:
         head = file.read(6)
+    opened: Any = open
     if head[:2] == b"\x1f\x8b":
-        return gzip.open(path, mode, **text)
-    if head == b"\xfd7zXZ\x00":
-        return lzma.open(path, mode, **text)
-    return open(path, mode, **text)
+        opened = gzip.open
+    elif head == b"\xfd7zXZ\x00":
+        opened = lzma.open
+    return opened(path, mode, encoding=encoding, errors=errors)
