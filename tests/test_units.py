@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulemesh.base.errors import ScenarioError, UnitError
-from joulemesh.base.units import column, duration, energy, is_quantity, parse, si, unit_of
+from joulemesh.base.units import (
+    column,
+    counted,
+    duration,
+    energy,
+    is_quantity,
+    parse,
+    prefixed,
+    si,
+    unit_of,
+)
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.scenario import field_names
 from joulemesh.views.words import value_words
@@ -267,3 +277,19 @@ def test_a_small_figure_beside_a_large_one_is_not_shown_as_0() -> None:
     assert column([412.0, 0.31], "J") == ("J", ["412.0", "0.3"])
     assert column([4.12, 0.00031], "J") == ("J", ["4.1200", "0.0003"])
     assert column([4.12, 0.0000031], "J") == ("J", ["4.12000", "0.00000"])
+
+
+def test_figures_in_words_by_hand() -> None:
+    assert [si(v, "J") for v in (0.00123, 0.0, 45600.0, 999.7)] == [
+        "1.23 mJ", "0 J", "45.6 kJ", "1 kJ"
+    ]  # fmt: skip
+    assert prefixed(0.0042, "J") == (0.001, "mJ")
+    assert [duration(v) for v in (6960, 90, 120, 0.04, 59.97, 200_000, 1e9)] == [
+        "1 h 56 min", "1 min 30 s", "2 min", "40 ms", "1 min", "2 d 8 h", "11574 d"
+    ]  # fmt: skip
+    assert duration(100.2, digits=6) == "1 min 40.2 s"
+    words = [counted(1, "exchange"), counted(1200, "exchange"), counted(0.5, "round")]
+    assert words == ["1 exchange", "1,200 exchanges", "0.5 rounds"]
+    assert column([0.0123, 1.5, 0.0], "J") == ("J", ["0.01", "1.50", "0.00"])
+    assert column([90.2, 0.031], "J") == ("J", ["90.20", "0.03"])
+    assert column([0.0123, 0.0004], "J") == ("mJ", ["12.3", "0.4"])

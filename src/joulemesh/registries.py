@@ -132,11 +132,7 @@ REGISTRIES: tuple[Registry[Any], ...] = (
 
 @contextmanager
 def scoped() -> Iterator[None]:
-    """Forget, at the end, what is registered meanwhile in any of them.
-
-    >>> with scoped():
-    ...     pass
-    """
+    """Forget, at the end, what is registered meanwhile in any of them."""
     with ExitStack() as stack:
         for registry in REGISTRIES:
             stack.enter_context(registry.scoped())

@@ -30,12 +30,7 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}(?!\d).*")
 
 
 def read_table(path: str | Path) -> dict[str, list[str]]:
-    """Columns of a CSV file by the names in its first row; decimal commas become points.
-
-    Raises:
-        ScenarioError: the file cannot be read, is empty, a row has another length, or separators
-            or decimals can be understood in two ways.
-    """
+    """Columns of a CSV file by the names in its first row; decimal commas become points."""
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -48,18 +43,7 @@ def read_table(path: str | Path) -> dict[str, list[str]]:
 
 
 def table_of(text: str, path: str | Path) -> dict[str, list[str]]:
-    """Columns of a CSV file's text, as `read_table` gives them.
-
-    Args:
-        text: all of it, or the whole lines of a file that grows.
-        path: the file, to be named in a refusal.
-
-    Raises:
-        ScenarioError: as `read_table`.
-
-    >>> table_of("time,watts\\n0,4.5\\n", "plug.csv")
-    {'time': ['0'], 'watts': ['4.5']}
-    """
+    """Columns of a CSV file's text, as `read_table` gives them."""
     try:
         rows, separator = _rows(text, path)
     except csv.Error as error:
@@ -104,11 +88,7 @@ def _cells(text: str, separator: str) -> Iterator[list[str]]:
 
 
 def _with_points(body: list[list[str]], separator: str, path: str | Path) -> list[list[str]]:
-    """The rows with decimal points in place of decimal commas.
-
-    >>> _with_points([["a", "0,25"], ["b", "1,5 Wh"]], ";", "devices.csv")
-    [['a', '0.25'], ['b', '1.5 Wh']]
-    """
+    """The rows with decimal points in place of decimal commas."""
     found: dict[str, list[str]] = {".": [], ",": []}
     for column in zip(*body, strict=True):
         numbers = [_NUMBER.fullmatch(cell) for cell in column]
@@ -141,19 +121,7 @@ def _with_point(cell: str) -> str:
 def number_column(
     columns: dict[str, list[str]], name: str, path: str | Path, unit: str | None = None
 ) -> NDArray[np.float64]:
-    """One column as finite numbers.
-
-    Args:
-        columns: those of the table.
-        name: which of them.
-        path: the table's file, to be named in a refusal.
-        unit: the SI unit of the numbers, if cells may also give another ("2 GHz").
-
-    >>> number_column({"cpu_hz": ["2e9", "1e9"]}, "cpu_hz", "devices.csv").tolist()
-    [2000000000.0, 1000000000.0]
-    >>> number_column({"cpu_hz": ["2 GHz", "1e9"]}, "cpu_hz", "devices.csv", "Hz").tolist()
-    [2000000000.0, 1000000000.0]
-    """
+    """One column as finite numbers."""
     if name not in columns:
         raise ScenarioError(
             f"{path} has no column {name!r}; it has {', '.join(columns)}: add it or name another"
@@ -175,11 +143,7 @@ def number_column(
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is a number, without a unit.
-
-    >>> is_number("2e9"), is_number("2 GHz")
-    (True, False)
-    """
+    """Whether a cell is a number, without a unit."""
     try:
         float(cell)
     except ValueError:
@@ -188,11 +152,7 @@ def is_number(cell: str) -> bool:
 
 
 def read_links(columns: dict[str, list[str]], path: str | Path, count: int) -> NDArray[np.int64]:
-    """int64 [rows, 2]: the links that the columns i and j of a CSV file name.
-
-    >>> read_links({"i": ["2"], "j": ["0"]}, "links.csv", 3).tolist()
-    [[2, 0]]
-    """
+    """int64 [rows, 2]: the links that the columns i and j of a CSV file name."""
     ends = np.stack([number_column(columns, name, path) for name in ("i", "j")], axis=1)
     bad = ((ends != np.floor(ends)) | (ends < 0) | (ends >= count)).any(axis=1)
     bad |= ends[:, 0] == ends[:, 1]

@@ -281,3 +281,21 @@ def test_in_a_real_bash(tmp_path: Path) -> None:
         ["bash", "--norc", "-c", asked], capture_output=True, text=True, check=True, env=environment
     )
     assert done.stdout == "jetson-orin-nano\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("adaptive,fix", ["adaptive,fixed"]),
+        ("balanced:tau1=3,tau", ["balanced:tau1=3,tau2="]),
+        ("adaptive:rounds=b", ["adaptive:rounds=backfill"]),
+    ],
+)
+def test_the_last_of_several_methods_is_completed(typed: str, offered: list[str]) -> None:
+    assert [name for name, _ in completion.compared_methods(typed)] == offered
+
+
+def test_words_of_bash_are_joined() -> None:
+    line = "joulemesh\nplan\n--set\ndevices.profile\n=\nras"
+    words = ["joulemesh", "plan", "--set", "devices.profile=ras"]
+    assert completion.joined(line, 5) == (words, 3, "devices.profile=")

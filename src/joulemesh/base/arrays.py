@@ -21,14 +21,7 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError)
 
 @contextmanager
 def open_arrays(source: Path | bytes) -> Iterator[ArrayFile]:
-    """The arrays of an ``.npz`` file, or of the bytes of one; ValueError if it is damaged.
-
-    >>> file = io.BytesIO()
-    >>> np.savez(file, w=np.arange(3))
-    >>> with open_arrays(file.getvalue()) as arrays:
-    ...     arrays.files, shape_in(arrays, "w"), arrays["w"]
-    (['w'], (3,), array([0, 1, 2]))
-    """
+    """The arrays of an ``.npz`` file, or of the bytes of one; ValueError if it is damaged."""
     try:
         file = np.load(io.BytesIO(source) if isinstance(source, bytes) else source)
         if not isinstance(file, ArrayFile):

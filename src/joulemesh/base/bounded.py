@@ -44,13 +44,7 @@ class Limit:
 
     @property
     def now(self) -> int:
-        """The figure on this machine, in its control group, within its resource limits.
-
-        >>> FLEET.now
-        33554432
-        >>> NODE_STATE.now <= machine.memory_bytes() // 2
-        True
-        """
+        """The figure on this machine, in its control group, within its resource limits."""
         return min(self.most, machine.memory_bytes() // self.part) if self.part else self.most
 
 
@@ -78,13 +72,7 @@ def _require_regular(path: Path, most_bytes: int) -> int:
 
 
 def open_bounded(path: Path, most_bytes: int) -> BufferedReader:
-    """Open a plain file of at most so many bytes.
-
-    >>> open_bounded(Path("/dev/null"), 100)
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: /dev/null is a device, pipe or socket; name a file
-    """
+    """Open a plain file of at most so many bytes."""
     _require_regular(path, most_bytes)
     return path.open("rb")
 
@@ -105,15 +93,7 @@ def read_json(path: Path, most_bytes: int | None = None) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value that a JSON text writes, if no object in it names a key twice.
-
-    >>> parse_json('{"seed": 1}')
-    {'seed': 1}
-    >>> parse_json('{"seed": 1, "seed": 2}')
-    Traceback (most recent call last):
-    ...
-    ValueError: 'seed' is given twice
-    """
+    """The value that a JSON text writes, if no object in it names a key twice."""
     text = text.decode("utf-8") if isinstance(text, bytes) else text
     parts = text.count("[") + text.count("{")
     if parts > _MOST_PARTS:

@@ -15,11 +15,7 @@ _MARK = b"joulemesh cache 1 "
 
 
 def user_cache() -> Path:
-    """The user's cache folder: the one place for everything that can be computed again.
-
-    >>> user_cache().name
-    'joulemesh'
-    """
+    """The user's cache folder: the one place for everything that can be computed again."""
     from platformdirs import user_cache_dir
 
     return Path(user_cache_dir("joulemesh"))
@@ -30,14 +26,7 @@ def _head(content: bytes) -> bytes:
 
 
 def keep(path: Path, content: bytes) -> None:
-    """Write content with its digest, whole or not at all.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     keep(Path(folder, "a", "b"), b"result")
-    ...     find(Path(folder, "a", "b")), find(Path(folder, "c"))
-    (b'result', None)
-    """
+    """Write content with its digest, whole or not at all."""
     sweep(make_folder(path.parent))
     write_bytes(path, _head(content) + b"\n" + content)
 

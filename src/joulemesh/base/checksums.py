@@ -93,19 +93,7 @@ class Commit:
 
 
 class Manifest:
-    """The newest commits of a folder.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     folder = Path(place)
-    ...     _ = (folder / "a.txt").write_text("one")
-    ...     made = Manifest(folder)
-    ...     _ = made.commit({"a.txt": digest_of(folder / "a.txt")}, stage="begun")
-    ...     again = Manifest(folder)
-    ...     _ = (folder / "a.txt").write_text("two")
-    ...     again.newest.facts["stage"], again.damage(again.newest)
-    ('begun', {'a.txt': 'its contents have changed'})
-    """
+    """The newest commits of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / MANIFEST
@@ -191,16 +179,6 @@ class GrowingFile:
     """Appends to a file; what is appended is on the disk when the call returns.
 
     What the file holds beyond its last commit is cut off; without one it is begun anew.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     grown = GrowingFile(Path(folder, "rows.csv"))
-    ...     grown.append("a,b\\n")
-    ...     then = grown.digest
-    ...     grown.append("1,2\\n")
-    ...     again = GrowingFile(grown.path, then)
-    ...     grown.path.read_text(), again.digest == then
-    ('a,b\\n', True)
     """
 
     def __init__(self, path: Path, known: FileDigest | None = None) -> None:
@@ -303,15 +281,7 @@ def strangers_in(manifest: Manifest) -> list[str]:
 
 
 def verified(folder: Path) -> Verdict:
-    """Look at every file that a folder's manifest names.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as empty:
-    ...     verified(Path(empty))
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: ... has no manifest.jsonl: name a run or study folder
-    """
+    """Look at every file that a folder's manifest names."""
     manifest = Manifest(folder)
     if not manifest.commits and not manifest.fault:
         raise ScenarioError(f"{folder} has no {MANIFEST}: name a run or study folder")

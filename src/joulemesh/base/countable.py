@@ -14,20 +14,7 @@ MOST_PER_ITERATION = 2**31 - 1
 
 
 def require_countable(rounds: ArrayLike, remedy: str) -> None:
-    """Refuse more rounds in an iteration than training can count.
-
-    Args:
-        rounds: of any shape.
-        remedy: what to change.
-
-    Raises:
-        ScenarioError: with the largest number, the limit and the remedy.
-
-    >>> require_countable([1, 2], "lower tau")
-    >>> require_countable(3_000_000_000, "lower tau")
-    Traceback (most recent call last):
-    joulemesh.ScenarioError: 3,000,000,000 rounds in an iteration are more than the ...
-    """
+    """Refuse more rounds in an iteration than training can count."""
     most = int(np.max(rounds, initial=0))
     if most > MOST_PER_ITERATION:
         raise ScenarioError(

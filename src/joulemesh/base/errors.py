@@ -73,15 +73,7 @@ Remedy = tuple[Edit, ...]
 
 
 def in_words(edits: Iterable[Edit], names: Sequence[str] = ()) -> str:
-    """Some changes in words: the label of a button that makes them, the advice of a plan.
-
-    Args:
-        edits: the changes.
-        names: of the devices.
-
-    >>> in_words([Edit("budget.deadline_s", 0.31, "raise"), Edit("plan.on_depletion", "leave")])
-    'raise the deadline to 310 ms and set plan.on_depletion to leave'
-    """
+    """Some changes in words: the label of a button that makes them, the advice of a plan."""
     return " and ".join(_words(edit, names) for edit in edits)
 
 
@@ -99,11 +91,7 @@ def _words(edit: Edit, names: Sequence[str]) -> str:
 
 
 def called(device: int, names: Sequence[str] = ()) -> str:
-    """A device in a sentence: by its number, and its name where the device table has names.
-
-    >>> called(1), called(1, ("north", "south"))
-    ('device 1', 'device 1 (south)')
-    """
+    """A device in a sentence: by its number, and its name where the device table has names."""
     if not 0 <= device < len(names):
         return f"device {device}"
     name = " ".join(names[device].split())
@@ -111,11 +99,7 @@ def called(device: int, names: Sequence[str] = ()) -> str:
 
 
 def _written(name: str, value: Any, digits: int) -> str:
-    """A figure with the unit that its name ends in.
-
-    >>> _written("budget.energy_j", 12.5, 4), _written("plan.iterations", 1200, 4)
-    ('12.5 J', '1,200')
-    """
+    """A figure with the unit that its name ends in."""
     from joulemesh.base.units import duration, energy, si, unit_of  # which raises a UnitError
 
     if isinstance(value, bool):
@@ -289,17 +273,7 @@ class InfeasibleError(JoulemeshError):
 
 @contextmanager
 def named_refusals(names: Callable[[], Sequence[str]]) -> Iterator[None]:
-    """Let refusals that come from within name devices.
-
-    Args:
-        names: gives the names; asked only if there is a refusal that names a device.
-
-    >>> with named_refusals(lambda: ("north",)):
-    ...     raise ScenarioError("{device} holds no samples", device=0)
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: device 0 (north) holds no samples
-    """
+    """Let refusals that come from within name devices."""
     try:
         yield
     except JoulemeshError as error:

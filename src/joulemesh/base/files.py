@@ -103,12 +103,7 @@ D = TypeVar("D", bound=Disk)
 
 @contextmanager
 def using(disk: D) -> Iterator[D]:
-    """Let everything written in this scope go through another disk.
-
-    >>> with using(Disk()) as mine:
-    ...     DISK.get() is mine
-    True
-    """
+    """Let everything written in this scope go through another disk."""
     token = DISK.set(disk)
     try:
         yield disk
@@ -121,13 +116,6 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
 
     The draft has an unpredictable name and is made exclusively, so that no symbolic link is
     followed and two writers cannot meet; what lies at the path is replaced, never written through.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     place = Path(folder, "note.txt")
-    ...     write_whole(place, lambda draft: draft.write(b"whole"))
-    ...     place.read_text(), len(list(Path(folder).iterdir()))
-    ('whole', 1)
     """
     path, disk = Path(path), DISK.get()
     if not path.name or (path.is_dir() and not path.is_symlink()):
@@ -200,14 +188,6 @@ def sweep(folder: Path) -> None:
     """Remove drafts that killed processes have left in a folder and those within it.
 
     Drafts that are being written are locked, and are left alone.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     left = Path(place, f".note.txt.0123456789abcdef{DRAFT}")
-    ...     left.touch()
-    ...     sweep(Path(place))
-    ...     left.exists()
-    False
     """
     for path in folder.rglob(f".*{DRAFT}"):
         with suppress(OSError):
@@ -222,12 +202,7 @@ def sweep(folder: Path) -> None:
 
 
 def require_empty(folder: str | Path) -> None:
-    """Refuse a folder with anything in it, and what is not a folder.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     require_empty(place)
-    """
+    """Refuse a folder with anything in it, and what is not a folder."""
     folder = Path(folder)
     try:
         inside = sorted(path.name for path in folder.iterdir())
@@ -244,15 +219,7 @@ def require_empty(folder: str | Path) -> None:
 
 @contextmanager
 def new_folder(folder: str | Path) -> Iterator[Path]:
-    """A folder to write into, which takes its place only when all is written.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     with new_folder(Path(place, "app")) as draft:
-    ...         _ = (draft / "note.txt").write_text("whole")
-    ...     [path.name for path in Path(place).iterdir()]
-    ['app']
-    """
+    """A folder to write into, which takes its place only when all is written."""
     folder = Path(folder)
     require_empty(folder)
     folder = Path(os.path.abspath(folder))  # "." has a name of its own only so

@@ -19,15 +19,7 @@ LOCK = ".lock"
 
 
 class FolderLock:
-    """Holds a folder while the scope lasts; the system lets go of it when the process ends.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, FolderLock(Path(folder)):
-    ...     FolderLock(Path(folder)).__enter__()
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: ... is in use by process ...; wait for it, or stop it
-    """
+    """Holds a folder while the scope lasts; the system lets go of it when the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._descriptor = folder, -1

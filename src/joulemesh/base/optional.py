@@ -48,11 +48,7 @@ class MissingPackageError(JoulemeshError, ImportError):
 
 
 def installed(module: str) -> bool:
-    """Whether a module is there; it is not imported.
-
-    >>> installed("numpy"), installed("no_such_module")
-    (True, False)
-    """
+    """Whether a module is there; it is not imported."""
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):
@@ -60,23 +56,7 @@ def installed(module: str) -> bool:
 
 
 def require(module: str, purpose: str, package: str | None = None) -> Any:
-    """An optional package's module.
-
-    Args:
-        module: to import.
-        purpose: what needs it, as the beginning of a sentence.
-        package: what pip has to install; the extra of `EXTRAS` or the module's name unless given.
-
-    Returns:
-        The module.
-
-    Raises:
-        MissingPackageError: it is not installed.
-
-    >>> require("no_such_module", "drawing stars", "stars")
-    Traceback (most recent call last):
-    joulemesh.base.optional.MissingPackageError: drawing stars needs stars, which is not ...
-    """
+    """An optional package's module."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -87,11 +67,7 @@ def require(module: str, purpose: str, package: str | None = None) -> Any:
 
 
 def explained(error: Exception) -> Exception:
-    """An import's failure in words of what to install, if an optional package is what it lacks.
-
-    >>> explained(ModuleNotFoundError("No module named 'jax'", name="jax"))
-    MissingPackageError("training needs JAX, which is not installed; pip install 'joulemesh[jax]'")
-    """
+    """An import's failure in words of what to install, if an optional package is what it lacks."""
     if type(error) is not ModuleNotFoundError:
         return error
     module = (error.name or "").split(".")[0]
@@ -107,15 +83,6 @@ def _refusal(module: str, purpose: str, package: str | None = None) -> MissingPa
 
 
 def frame(columns: dict[str, Any], index: str | None = None) -> Any:
-    """A pandas DataFrame.
-
-    Args:
-        columns: by name.
-        index: the column that names the rows.
-
-    >>> import numpy as np
-    >>> frame({"device": [0, 1], "spent_j": np.array([0.5, 1.5])}, "device")["spent_j"].sum().item()
-    2.0
-    """
+    """A pandas DataFrame."""
     made = require("pandas", "a data frame").DataFrame(columns)
     return made if index is None else made.set_index(index)

@@ -34,19 +34,6 @@ def run_file(path: str | Path, asked: str) -> ModuleType:
     """Run a Python file of the user's own, as a module.
 
     What the file raises is passed on as it is; `place_in` finds the line.
-
-    Args:
-        path: of the file.
-        asked: what names it, for refusals: ``"--load lazy.py"``.
-
-    Raises:
-        ScenarioError: there is no such file, or it is not a Python file.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "three.py").write_text("number = 3")
-    ...     run_file(Path(folder, "three.py"), "three.py").number
-    3
     """
     path = Path(path)
     if not path.is_file():
@@ -62,21 +49,13 @@ def run_file(path: str | Path, asked: str) -> ModuleType:
 
 
 def in_file_parts(text: str) -> tuple[str, str] | None:
-    """The file and the name in it; None if the text names nothing in a file.
-
-    >>> in_file_parts("models/mine.py:Net"), in_file_parts("mlp")
-    (('models/mine.py', 'Net'), None)
-    """
+    """The file and the name in it; None if the text names nothing in a file."""
     found = _IN_FILE.fullmatch(text)
     return (found["path"], found["name"]) if found else None
 
 
 def is_in_file(text: str) -> bool:
-    """Does a scenario's text name something in a file of the user's own?
-
-    >>> is_in_file("losses/mine.py:quantile"), is_in_file("mse")
-    (True, False)
-    """
+    """Does a scenario's text name something in a file of the user's own?"""
     return in_file_parts(text) is not None
 
 
@@ -92,13 +71,6 @@ def in_file(text: str, field: str) -> Any:
 
     A file that is not where the name says, as on a device that was told of it, is one of those
     that were loaded.
-
-    Args:
-        text: file and name.
-        field: of the scenario that names it, for refusals.
-
-    Raises:
-        ScenarioError: there is no such file, or no such name in it.
     """
     parts = in_file_parts(text)
     assert parts is not None
@@ -125,14 +97,7 @@ def files_run() -> tuple[Path, ...]:
 
 
 def place_in(error: BaseException) -> str | None:
-    """The last line of the user's own code that an error passed through.
-
-    Args:
-        error: as caught; what caused it is looked at too.
-
-    Returns:
-        File, line and function, or None if no file that was run is involved.
-    """
+    """The last line of the user's own code that an error passed through."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, SyntaxError) and seen.filename and _is_own(seen.filename):
@@ -173,13 +138,7 @@ def _words(filename: str, line: int, function: str = "<module>") -> str:
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Where a function is defined; its name alone if it lies in no file.
-
-    >>> place_of(place_of).split(",")[-1]
-    ' in place_of'
-    >>> place_of(len)
-    'len'
-    """
+    """Where a function is defined; its name alone if it lies in no file."""
     code = getattr(function, "__code__", None)
     if code is None:
         return str(getattr(function, "__name__", function))
@@ -187,18 +146,7 @@ def place_of(function: Callable[..., Any]) -> str:
 
 
 def require_call(function: Callable[..., Any], arguments: str, what: str) -> None:
-    """Refuse a function of the user's own that cannot be called as it will be.
-
-    Args:
-        function: to be called with so many positional arguments.
-        arguments: their names, with commas.
-        what: names the function in a refusal.
-
-    >>> require_call(lambda params: (), "params, state", "apply")
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: apply cannot be called with (params, state): too many ...
-    """
+    """Refuse a function of the user's own that cannot be called as it will be."""
     try:
         inspect.signature(function).bind(*arguments.split(", "))
     except TypeError as error:

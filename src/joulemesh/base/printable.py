@@ -14,20 +14,7 @@ _HARMLESS = "\u00ad\u200c\u200d"
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    r"""Replace whatever would move the cursor, colour, hide or reorder by its escape.
-
-    Args:
-        text: anything.
-        lines: whether line ends and tabs are left as they are.
-
-    Returns:
-        The text; the same object if there is nothing to replace.
-
-    >>> printable("a\x1b[31mb\n")
-    'a\\x1b[31mb\\n'
-    >>> printable("één ✓\n", lines=True)
-    'één ✓\n'
-    """
+    r"""Replace whatever would move the cursor, colour, hide or reorder by its escape."""
     kept = _HARMLESS + ("\n\t" if lines else "")
     if text.isprintable():
         return text
@@ -40,15 +27,6 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def say(text: str, *, err: bool = False, lines: bool = False) -> None:
-    r"""Print a message for the user, whatever texts of others it holds.
-
-    Args:
-        text: one line, unless ``lines``.
-        err: on standard error.
-        lines: whether it may have several lines.
-
-    >>> say("wrote plan\x07.npz")
-    wrote plan\x07.npz
-    """
+    r"""Print a message for the user, whatever texts of others it holds."""
     stream = sys.stderr if err else sys.stdout
     print(printable(text, lines=lines), file=stream, flush=True)

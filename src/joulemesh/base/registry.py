@@ -140,11 +140,7 @@ class Registry(Generic[E]):
 
 @cache
 def load_plugins() -> None:
-    """Import the installed plug-ins, once.
-
-    Raises:
-        ScenarioError: a plug-in that cannot be imported.
-    """
+    """Import the installed plug-ins, once."""
     for point in entry_points(group=GROUP):
         try:
             loaded = point.load()

@@ -60,54 +60,24 @@ def _power(value: float, digits: int) -> int:
 
 
 def si(value: float, unit: str, *, digits: int = 3) -> str:
-    """A figure with its SI prefix and three digits, or as many as are asked for.
-
-    >>> si(0.00123, "J"), si(0.0, "s"), si(45600.0, "J")
-    ('1.23 mJ', '0 s', '45.6 kJ')
-    >>> si(999.7, "J")
-    '1 kJ'
-    """
+    """A figure with its SI prefix and three digits, or as many as are asked for."""
     scale, name = prefixed(value, unit, digits=digits)
     return f"{value / scale:.{digits}g} {name}"
 
 
 def prefixed(largest: float, unit: str, *, digits: int = 3) -> tuple[float, str]:
-    """Divisor and name of the unit in which a figure has one to three digits before the point.
-
-    >>> prefixed(0.0042, "J"), prefixed(0.0, "J")
-    ((0.001, 'mJ'), (1.0, 'J'))
-    """
+    """Divisor and name of the unit in which a figure has one to three digits before the point."""
     power = _power(largest, digits)
     return float(f"1e{3 * power}"), f"{_PRINTED[power + 4]}{unit}"
 
 
 def energy(joules: float, *, digits: int = 3) -> str:
-    """An energy in joules, as fields and tables have it.
-
-    Args:
-        joules: the energy.
-        digits: how many significant digits.
-
-    >>> energy(0.25), energy(2500.0), energy(360_000.0)
-    ('250 mJ', '2.5 kJ', '360 kJ')
-    """
+    """An energy in joules, as fields and tables have it."""
     return si(joules, "J", digits=digits)
 
 
 def duration(seconds: float, *, digits: int = 3) -> str:
-    """A time as people say it: the two largest of days, hours, minutes and seconds.
-
-    Args:
-        seconds: the time.
-        digits: how many significant digits; beyond three, the last part has decimals.
-
-    >>> duration(6960), duration(90), duration(120), duration(0.04), duration(59.97)
-    ('1 h 56 min', '1 min 30 s', '2 min', '40 ms', '1 min')
-    >>> duration(200_000), duration(1e9)
-    ('2 d 8 h', '11574 d')
-    >>> duration(100.2, digits=6)
-    '1 min 40.2 s'
-    """
+    """A time as people say it: the two largest of days, hours, minutes and seconds."""
     if not math.isfinite(seconds) or float(f"{abs(seconds):.{digits}g}") < 60:
         return si(seconds, "s", digits=digits)
     if seconds < 0:
@@ -129,34 +99,13 @@ def _parts(seconds: float, split: int, digits: int) -> tuple[float, float]:
 
 
 def counted(number: float, noun: str) -> str:
-    """How many of something there are, in the singular or the plural.
-
-    >>> counted(1, "exchange"), counted(1200, "exchange"), counted(0.5, "round")
-    ('1 exchange', '1,200 exchanges', '0.5 rounds')
-    """
+    """How many of something there are, in the singular or the plural."""
     many = f"{number:,}" if isinstance(number, int) else f"{number:.6g}"
     return f"{many} {noun}" if number == 1 else f"{many} {noun}s"
 
 
 def column(values: Iterable[float], unit: str, *, digits: int = 3) -> tuple[str, Sequence[str]]:
-    """Cells of a table's column, all with the prefix that suits the largest.
-
-    Args:
-        values: the figures.
-        unit: their SI unit.
-        digits: how many significant digits the largest figure keeps.
-
-    Returns:
-        The unit for the column's header, and the cells, with equally many decimals: up to three
-        more than the largest figure needs, so that a small one is not shown as 0.
-
-    >>> column([0.0123, 1.5, 0.0], "J")
-    ('J', ['0.01', '1.50', '0.00'])
-    >>> column([90.2, 0.031], "J")
-    ('J', ['90.20', '0.03'])
-    >>> column([0.0123, 0.0004], "J")
-    ('mJ', ['12.3', '0.4'])
-    """
+    """Cells of a table's column, all with the prefix that suits the largest."""
     figures = list(values)
     largest = max((abs(value) for value in figures if math.isfinite(value)), default=0.0)
     scale, name = prefixed(largest, unit, digits=digits)
@@ -250,35 +199,19 @@ _QUANTITY = re.compile(rf"\s*([+-]?)((?:{_TERM.pattern}\s*)++)")
 
 
 def unit_of(field: str) -> str | None:
-    """The SI unit that a field's name ends in, or None.
-
-    >>> unit_of("energy_j"), unit_of("noise_dbm_per_hz"), unit_of("count")
-    ('J', 'dBm/Hz', None)
-    >>> unit_of("network.area_m"), unit_of("network.nakagami_m")
-    ('m', None)
-    """
+    """The SI unit that a field's name ends in, or None."""
     if field.rpartition(".")[2] in _PURE:
         return None
     return next((unit for end, unit in _SUFFIXES.items() if field.endswith(end)), None)
 
 
 def example(unit: str) -> str:
-    """A quantity of the same kind as an SI unit, as people write it.
-
-    >>> example("J")
-    '100 Wh'
-    """
+    """A quantity of the same kind as an SI unit, as people write it."""
     return _DIMENSIONS[unit].example
 
 
 def is_quantity(text: str) -> bool:
-    """Whether a text is a number with a unit, right or wrong, and not the name of something.
-
-    >>> is_quantity("100 Wh"), is_quantity("5min"), is_quantity("100 foo")
-    (True, True, True)
-    >>> is_quantity("battery"), is_quantity("4g"), is_quantity("100")
-    (False, False, False)
-    """
+    """Whether a text is a number with a unit, right or wrong, and not the name of something."""
     whole = _QUANTITY.fullmatch(text)
     if whole is None:
         return False
@@ -289,26 +222,7 @@ def is_quantity(text: str) -> bool:
 
 
 def parse(text: str, unit: str) -> float:
-    """A quantity in SI units.
-
-    Args:
-        text: a number, a number with a unit, or a time such as "1 h 56 min".
-        unit: the SI unit that is wanted; a plain number is in it.
-
-    Returns:
-        The number of ``unit``, correctly rounded wherever the unit is a power of ten of it.
-
-    Raises:
-        UnitError: the text is of another kind, or of no kind that is known.
-
-    >>> parse("100 Wh", "J"), parse("250 ms", "s"), parse("1 h 56 min", "s"), parse("2 GHz", "Hz")
-    (360000.0, 0.25, 6960.0, 2000000000.0)
-    >>> round(parse("23 dBm", "W"), 4), parse("10 MB/s", "bit/s"), parse("12", "m")
-    (0.1995, 80000000.0, 12.0)
-    >>> parse("5 min", "J")
-    Traceback (most recent call last):
-    joulemesh.base.errors.UnitError: '5 min': this is a time; give an energy such as '100 Wh' ...
-    """
+    """A quantity in SI units."""
     plain = re.fullmatch(rf"\s*([+-]?){_NUMBER}\s*", text)
     if plain is not None:
         terms, sign = [(plain[2], plain[3], "")], plain[1]

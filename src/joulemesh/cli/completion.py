@@ -37,44 +37,28 @@ _WIDEST = 70
 
 
 def presets(incomplete: str) -> Candidates:
-    """Scenarios by name.
-
-    >>> presets("pa")
-    [('paper', '')]
-    """
+    """Scenarios by name."""
     from joulemesh.scenario import PRESETS
 
     return _starting([(name, "") for name in PRESETS], incomplete)
 
 
 def trackers(incomplete: str) -> Candidates:
-    """Trackers of experiments.
-
-    >>> trackers("m")
-    [('mlflow', 'mlflow:URI')]
-    """
+    """Trackers of experiments."""
     from joulemesh.study.tracking import TRACKERS
 
     return _starting([(name, text) for name, (text, _) in TRACKERS.items()], incomplete)
 
 
 def profile_names(incomplete: str) -> Candidates:
-    """Hardware and radios by name.
-
-    >>> [name for name, _ in profile_names("jetson")]
-    ['jetson-nano', 'jetson-orin-nano']
-    """
+    """Hardware and radios by name."""
     from joulemesh.scenario.profiles import profiles
 
     return _starting([(one.name, one.summary) for one in profiles()], incomplete)
 
 
 def meters(incomplete: str) -> Candidates:
-    """Energy meters by name.
-
-    >>> [name for name, _ in meters("p")]
-    ['pi5', 'powercap', 'psys']
-    """
+    """Energy meters by name."""
     from joulemesh.meters import METERS
 
     found = [("auto", "the one that suits this machine")]
@@ -82,26 +66,14 @@ def meters(incomplete: str) -> Candidates:
 
 
 def method_names(incomplete: str) -> Candidates:
-    """Methods by name; explanations would have to load the methods.
-
-    >>> method_names("f")
-    [('fixed', ''), ('fedavg', '')]
-    """
+    """Methods by name; explanations would have to load the methods."""
     from joulemesh.methods import names
 
     return _starting([(name, "") for name in names()], incomplete)
 
 
 def compared_methods(incomplete: str) -> Candidates:
-    """A list of methods, with their parameters.
-
-    >>> [name for name, _ in compared_methods("adaptive,fix")]
-    ['adaptive,fixed']
-    >>> [name for name, _ in compared_methods("balanced:tau1=3,tau")]
-    ['balanced:tau1=3,tau2=']
-    >>> [name for name, _ in compared_methods("adaptive:rounds=b")]
-    ['adaptive:rounds=backfill']
-    """
+    """A list of methods, with their parameters."""
     from joulemesh.methods import names, split
 
     before, comma, last = incomplete.rpartition(",")
@@ -154,11 +126,7 @@ def figures(incomplete: str) -> Candidates:
 
 
 def figure_formats(incomplete: str) -> Candidates:
-    """What figures can be written as, behind those that are named already.
-
-    >>> [name for name, _ in figure_formats("pdf,s")]
-    ['pdf,svg']
-    """
+    """What figures can be written as, behind those that are named already."""
     from joulemesh.views.publication.printing import FORMATS
 
     before, comma, _ = incomplete.rpartition(",")
@@ -168,26 +136,14 @@ def figure_formats(incomplete: str) -> Candidates:
 
 
 def figure_widths(incomplete: str) -> Candidates:
-    """Columns of journals.
-
-    >>> figure_widths("acm")[0]
-    ('acm', '3.34 in')
-    """
+    """Columns of journals."""
     from joulemesh.views.publication.printing import WIDTHS
 
     return _starting([(name, f"{inches:.2f} in") for name, inches in WIDTHS.items()], incomplete)
 
 
 def settings(incomplete: str) -> Candidates:
-    """Fields of a scenario, and the values of the one that is being typed.
-
-    >>> [name for name, _ in settings("plan.gossip_r")]
-    ['plan.gossip_rounds=epsilon', 'plan.gossip_rounds=balanced']
-    >>> [name for name, _ in settings("network.dup")]
-    ['network.duplex=orthogonal', 'network.duplex=half']
-    >>> [name for name, _ in settings("budget.")]
-    ['budget.energy_j=', 'budget.deadline_s=', 'budget.total_s=']
-    """
+    """Fields of a scenario, and the values of the one that is being typed."""
     fields = _fields()
     name, equals, typed = incomplete.partition("=")
     if equals:
@@ -201,13 +157,7 @@ def settings(incomplete: str) -> Candidates:
 
 
 def varied(incomplete: str) -> Candidates:
-    """Fields of a scenario, and the value after the last comma of the one that is being typed.
-
-    >>> [name for name, _ in varied("network.duplex=half,o")]
-    ['network.duplex=half,orthogonal']
-    >>> [name for name, _ in varied("devices.cou")]
-    ['devices.count=20']
-    """
+    """Fields of a scenario, and the value after the last comma of the one that is being typed."""
     name, equals, typed = incomplete.partition("=")
     before, comma, last = typed.rpartition(",")
     head = f"{name}{equals}"
@@ -313,9 +263,6 @@ def in_bash(run: Callable[[], None]) -> None:
 
     ``--set devices.profile=ras`` reaches the program as ``devices.profile``, ``=`` and ``ras``, and
     what it answers replaces only ``ras``. So words are joined first, and cut again afterwards.
-
-    Args:
-        run: answers as if words were whole, and prints the candidates.
     """
     words, current, head = joined(os.environ["COMP_WORDS"], int(os.environ["COMP_CWORD"]))
     os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = "\n".join(words), str(current)
@@ -327,20 +274,7 @@ def in_bash(run: Callable[[], None]) -> None:
 
 
 def joined(text: str, current: int) -> tuple[list[str], int, str]:
-    """Words of a command line as the user sees them.
-
-    Args:
-        text: bash's words, with line breaks (or spaces) between them.
-        current: which of them is being completed.
-
-    Returns:
-        The words, which of them is being completed, and as much of it as bash takes for settled.
-
-    >>> joined("joulemesh\\nplan\\n--set\\ndevices.profile\\n=\\nras", 5)
-    (['joulemesh', 'plan', '--set', 'devices.profile=ras'], 3, 'devices.profile=')
-    >>> joined("joulemesh\\nplan\\n--set\\ndevices.profile\\n=", 4)
-    (['joulemesh', 'plan', '--set', 'devices.profile='], 3, 'devices.profile=')
-    """
+    """Words of a command line as the user sees them."""
     pieces = text.split("\n" if "\n" in text else " ")[: current + 1]
     pieces += [""] * (current + 1 - len(pieces))
     words: list[str] = []

@@ -130,11 +130,7 @@ def from_arrays(
 def targets_from(
     name: str, y_train: NDArray[Any], y_test: NDArray[Any], kind: str
 ) -> tuple[NDArray[Any], NDArray[Any], int, tuple[str, ...]]:
-    """Training and test targets of a kind, how many classes or numbers there are, and their names.
-
-    >>> targets_from("toy", np.array(["b", "a"]), np.array(["a"]), "classes")[2:]
-    (2, ('a', 'b'))
-    """
+    """Training and test targets of a kind, how many there are, and their names."""
     if kind == "numbers":
         train, test, _ = numbers_of(name, y_train, y_test, normalize=False)
         return train, test, train.shape[1], ()
@@ -315,14 +311,7 @@ def _completed(made: Dataset, more: Mapping[str, NDArray[Any]], normalize: bool)
 
 
 def write_npz(dataset: Dataset, file: IO[bytes]) -> None:
-    """Write a data set so that `read_npz` gives the same again.
-
-    >>> import io
-    >>> made, file = from_arrays([[0.0], [9.0]], ["a", "b"], [[1.0]], ["a"]), io.BytesIO()
-    >>> write_npz(made, file)
-    >>> sorted(np.load(io.BytesIO(file.getvalue())).files)
-    ['class_names', 'x_mean', 'x_std', 'x_test', 'x_train', 'y_test', 'y_train']
-    """
+    """Write a data set so that `read_npz` gives the same again."""
     arrays: dict[str, Any] = {name: getattr(dataset, name) for name in _ARRAYS}
     arrays |= {"x_mean": dataset.mean, "x_std": dataset.std}
     if dataset.class_names:

@@ -266,11 +266,7 @@ _FAR = 30.0  # deviations between the mean of targets and 0 that cost float32 it
 
 
 def targets_of(y: NDArray[Any], wanted: Kind) -> Literal["classes", "numbers", "tokens"]:
-    """What targets are: as wanted, or as their type says.
-
-    >>> targets_of(np.zeros(3), "any"), targets_of(np.zeros((3, 5), int), "any")
-    ('numbers', 'tokens')
-    """
+    """What targets are: as wanted, or as their type says."""
     if wanted != "any":
         return wanted
     if y.dtype.kind == "f":
@@ -296,13 +292,7 @@ def check_kind(path: str | Path, y: NDArray[Any], wanted: str) -> None:
 
 
 def check_loss(name: str, found: str, loss: str, wanted: Kind) -> None:
-    """Refuse a loss that is for other targets than the data hold.
-
-    >>> check_loss("diabetes", "numbers", "cross-entropy", "classes")
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: training.loss = 'cross-entropy' is for classes, and diabetes ...
-    """
+    """Refuse a loss that is for other targets than the data hold."""
     if wanted not in ("any", found):
         raise ScenarioError(
             f"training.loss = {loss!r} is for {wanted}, and {name} holds {_WORDS[found]}: set "
@@ -314,12 +304,7 @@ def check_loss(name: str, found: str, loss: str, wanted: Kind) -> None:
 def numbers_of(
     name: str, y_train: ArrayLike, y_test: ArrayLike, *, normalize: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[str, ...]]:
-    """Numbers to be predicted, float32 [n, k], and what a user should know about them.
-
-    >>> numbers_of("toy", [1, 3], [2], normalize=True)[:2]
-    (array([[-1.],
-           [ 1.]], dtype=float32), array([[0.]], dtype=float32))
-    """
+    """Numbers to be predicted, float32 [n, k], and what a user should know about them."""
     both = [_rows(name, f"y_{part}", np.asarray(y)) for part, y in
             (("train", y_train), ("test", y_test))]  # fmt: skip
     if both[0].shape[1:] != both[1].shape[1:]:
@@ -359,11 +344,7 @@ def _rows(name: str, array: str, y: NDArray[Any]) -> NDArray[np.float64]:
 def tokens_of(
     arrays: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], name: str, holders: Holders | None
 ) -> Dataset:
-    """Sequences of tokens as a Dataset.
-
-    >>> tokens_of(([[0, 1]], [[1, -1]], [[1, 0]], [[0, 2]]), "toy", None).outputs
-    (2, 3)
-    """
+    """Sequences of tokens as a Dataset."""
     names = ("x_train", "y_train", "x_test", "y_test")
     whole = [np.asarray(given) for given in arrays]
     for array, given in zip(names, whole, strict=True):
@@ -391,11 +372,7 @@ Ints = NDArray[np.int32]
 
 
 def canonical(values: Sequence[str]) -> list[str]:
-    """Labels or names without spaces around them; whole numbers, if all are, without a point.
-
-    >>> canonical([" cat", "dog  two"]), canonical(["1.0", "02"]), canonical(["1.0", "x"])
-    (['cat', 'dog two'], ['1', '2'], ['1.0', 'x'])
-    """
+    """Labels or names without spaces around them; whole numbers, if all are, without a point."""
     clean = [" ".join(value.split()) for value in values]
     numbers = [_number(value) for value in clean]
     whole = [str(int(n)) for n in numbers if n is not None and n.is_integer()]
@@ -403,26 +380,14 @@ def canonical(values: Sequence[str]) -> list[str]:
 
 
 def in_order(values: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
-    """Number names in the order in which they first appear.
-
-    >>> in_order(["b", "a ", "a"])
-    (array([0, 1, 1], dtype=int32), ('b', 'a'))
-    """
+    """Number names in the order in which they first appear."""
     names = canonical(values)
     index_of = {name: k for k, name in enumerate(dict.fromkeys(names))}
     return np.array([index_of[name] for name in names], np.int32), tuple(index_of)
 
 
 def number_classes(values: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
-    """Number labels in sorted order: whole numbers by size, texts by their characters.
-
-    >>> number_classes(["dog", "cat"])
-    (array([1, 0], dtype=int32), ('cat', 'dog'))
-    >>> number_classes(["1", "0", "2.0"])
-    (array([1, 0, 2], dtype=int32), ())
-    >>> number_classes(["1", "-1"])[1]
-    ('-1', '1')
-    """
+    """Number labels in sorted order: whole numbers by size, texts by their characters."""
     names = canonical(values)
     longest = max(names, key=len, default="")
     if len(longest) > _LONGEST_NAME:
@@ -446,11 +411,7 @@ def number_classes(values: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
 
 
 def has_fractions(values: Sequence[str]) -> bool:
-    """Are labels numbers, and not all of them whole?
-
-    >>> has_fractions(["1", "2.5"]), has_fractions(["1.0", "2"]), has_fractions(["a", "2.5"])
-    (True, False, False)
-    """
+    """Are labels numbers, and not all of them whole?"""
     numbers = [_number(value) for value in canonical(values)]
     known = [number for number in numbers if number is not None]
     return len(known) == len(numbers) and not all(number.is_integer() for number in known)
@@ -477,11 +438,7 @@ def check_classes(where: str, classes: int, samples: int) -> None:
 
 
 def text_labels(y_train: NDArray[Any], y_test: NDArray[Any]) -> tuple[Ints, Ints, tuple[str, ...]]:
-    """Arrays of texts as classes: training labels, test labels, names.
-
-    >>> text_labels(np.array(["b", "a"]), np.array(["b"]))
-    (array([1, 0], dtype=int32), array([1], dtype=int32), ('a', 'b'))
-    """
+    """Arrays of texts as classes: training labels, test labels, names."""
     known, codes = np.unique(y_train.astype(str), return_inverse=True)
     seen, test_codes = np.unique(y_test.astype(str), return_inverse=True)
     classes, names = number_classes(known.tolist())
@@ -496,11 +453,7 @@ def text_labels(y_train: NDArray[Any], y_test: NDArray[Any]) -> tuple[Ints, Ints
 
 
 def classes_in(values: Sequence[str], known: Sequence[str], classes: Ints) -> Ints:
-    """The classes of values, given those of the known ones; -1 for a stranger.
-
-    >>> classes_in(["b", "c"], ["a", "b"], np.array([0, 1], np.int32))
-    array([ 1, -1], dtype=int32)
-    """
+    """The classes of values, given those of the known ones; -1 for a stranger."""
     of = dict(zip(known, classes.tolist(), strict=True))
     return np.array([of.get(value, -1) for value in values], np.int32)
 
@@ -531,9 +484,6 @@ class Moments:
         """Rows less the mean, divided by the deviation, within what float32 holds.
 
         A test value may lie any number of deviations from a feature that hardly varies.
-
-        >>> moments([np.array([[0.0], [1e-110]])]).standardise(np.array([[1.0]])).tolist()
-        [[3.4028234663852886e+38]]
         """
         with np.errstate(over="ignore"):
             scaled = (rows - self.mean) / self.divisor
@@ -544,10 +494,6 @@ def moments(portions: Iterable[NDArray[Any]]) -> Moments:
     """Mean, deviation and range of columns that come in portions of rows.
 
     Portions are merged pairwise (Chan, Golub, LeVeque 1979): no cancellation, and one pass.
-
-    >>> found = moments([np.array([[1.0, 5.0], [3.0, 5.0]])])
-    >>> found.mean.tolist(), found.std.tolist(), found.divisor.tolist()
-    ([2.0, 5.0], [1.0, 0.0], [1.0, 1.0])
     """
     count, mean, square = 0, np.zeros(0), np.zeros(0)
     low, high = np.zeros(0), np.zeros(0)
@@ -582,12 +528,7 @@ def in_portions(x: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def standardised(x: NDArray[Any], found: Moments) -> NDArray[np.float32]:
-    """Samples less the mean, divided by the deviation, as float32; computed in float64.
-
-    >>> x = np.array([[1e9], [1e9 + 2]])
-    >>> standardised(x, moments(in_portions(x))).ravel().tolist()
-    [-1.0, 1.0]
-    """
+    """Samples less the mean, divided by the deviation, as float32; computed in float64."""
     made = np.empty(x.shape, np.float32)
     for portion, target in zip(in_portions(x), in_portions(made), strict=True):
         target[...] = found.standardise(portion)  # a view: the array is contiguous
@@ -595,13 +536,7 @@ def standardised(x: NDArray[Any], found: Moments) -> NDArray[np.float32]:
 
 
 def feature_notes(found: Moments, names: Sequence[str] = ()) -> tuple[str, ...]:
-    """What a user should know about features that are used as they are.
-
-    >>> wide = moments([np.array([[0.0, 20000.0], [1.0, 90000.0]])])
-    >>> feature_notes(wide, ["age", "income"])
-    ("features are not scaled ('income' runs from 2e+04 to 9e+04), and little is learned at usual
-      learning rates: set training.normalize = true",)
-    """
+    """What a user should know about features that are used as they are."""
     notes = []
     constant = np.flatnonzero(found.std == 0)
     if len(constant) > 0 and len(found.std) > 1:
@@ -635,9 +570,5 @@ def _listed(features: NDArray[np.int64], names: Sequence[str]) -> str:
 
 
 def dataset_words(name: str) -> str:
-    """A data set; of a file, its name alone.
-
-    >>> dataset_words("digits"), dataset_words("/home/me/leaves.npz"), dataset_words("hf:o/n")
-    ('digits', 'leaves.npz', 'hf:o/n')
-    """
+    """A data set; of a file, its name alone."""
     return name if name.startswith("hf:") else PurePath(name).name

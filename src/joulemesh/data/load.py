@@ -99,21 +99,13 @@ _NAMES = "name"  # column of the device table
 
 
 def load_for(scenario: Scenario) -> Dataset:
-    """Load the scenario's data set.
-
-    >>> load_for(Scenario()).name
-    'digits'
-    """
+    """Load the scenario's data set."""
     training = scenario.training
     return load(training.dataset, data_dir=training.data_dir, reading=reading_of(scenario))
 
 
 def spec_for(scenario: Scenario) -> DataSpec:
-    """Give the sizes of the scenario's data set, for the planner.
-
-    >>> spec_for(Scenario()).classes
-    10
-    """
+    """Give the sizes of the scenario's data set, for the planner."""
     return spec(scenario.training.dataset, reading_of(scenario))
 
 
@@ -123,12 +115,7 @@ def partition_for(
     seed: int,
     sizes: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> Partition:
-    """Deal the training samples out as the scenario says, or as the data themselves do.
-
-    >>> from joulemesh.data import load
-    >>> partition_for(Scenario(), load("digits"), seed=0).devices
-    20
-    """
+    """Deal the training samples out as the scenario says, or as the data themselves do."""
     training, devices = scenario.training, scenario.devices.count
     if training.partition == NATURAL:
         found = natural_partition(
@@ -200,11 +187,7 @@ _ADJECTIVES = "quiet old narrow bright distant patient hollow green"
 
 
 def digits() -> Dataset:
-    """1,797 images of handwritten digits, 8 by 8 pixels.
-
-    >>> digits().x_train.shape
-    (1437, 8, 8, 1)
-    """
+    """1,797 images of handwritten digits, 8 by 8 pixels."""
     table = _digits_table()
     table = table[np.random.default_rng(_DIGITS_ORDER).permutation(len(table))]
     x = (table[:, :-1] / 16).astype(np.float32).reshape(-1, 8, 8, 1)
@@ -232,9 +215,6 @@ def diabetes() -> Dataset:
     Reference:
         Efron, Hastie, Johnstone, Tibshirani, "Least Angle Regression", Annals of Statistics 32(2),
         2004; the file is that of scikit-learn.
-
-    >>> diabetes().x_train.shape, diabetes().targets
-    ((354, 10), 'numbers')
     """
     file = Path(__file__).parent / "embedded" / "diabetes.csv"
     names = file.read_text("utf-8").split("\n", 1)[0].split(",")
@@ -251,14 +231,7 @@ def diabetes() -> Dataset:
 
 
 def verses() -> Dataset:
-    """Sequences of 32 letters of sentences that a small grammar makes; each next one is the target.
-
-    >>> data = verses()
-    >>> "".join(LETTERS[token] for token in data.x_train[0])
-    'the patient window measures the '
-    >>> bool((data.x_train[0, 1:] == data.y_train[0, :-1]).all())
-    True
-    """
+    """Sequences of 32 letters of sentences of a small grammar; each next letter is the target."""
     draw = np.random.default_rng(_SEED)
     nouns, verbs, adjectives = (words.split() for words in (_NOUNS, _VERBS, _ADJECTIVES))
     wanted = (_VERSES + _TESTED) * (_LENGTH + 1)

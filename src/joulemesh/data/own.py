@@ -50,11 +50,7 @@ _NARROWED = {"double": "float", "int64": "int32"}
 
 
 def is_listed(path: str | Path) -> bool:
-    """Is this a Parquet file whose column x holds lists, a sample in each?
-
-    >>> is_listed("absent.parquet"), is_listed("mine.csv")
-    (False, False)
-    """
+    """Is this a Parquet file whose column x holds lists, a sample in each?"""
     if not str(path).lower().endswith(".parquet") or not Path(path).is_file():
         return False
     with suppress(Exception):  # whatever is wrong with it, reading it as a table will say
@@ -159,11 +155,7 @@ _ENDINGS = (".npy", ".arrow")
 
 
 def is_on_disk(dataset: str) -> bool:
-    """Is this the path of samples that stay on disk?
-
-    >>> is_on_disk("big/x_train.npy"), is_on_disk("big/train.arrow"), is_on_disk("small.npz")
-    (True, True, False)
-    """
+    """Is this the path of samples that stay on disk?"""
     return dataset.lower().endswith(_ENDINGS) or is_listed(dataset)
 
 
@@ -173,10 +165,6 @@ class OnDisk:
     Attributes:
         shape: of all samples.
         dtype: of their numbers.
-
-    >>> both = OnDisk([np.zeros((2, 3), np.float32), np.ones((4, 3), np.float32)])
-    >>> both.shape, both[np.array([5, 0])].tolist(), both[1:3].shape
-    ((6, 3), [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]], (2, 3))
     """
 
     def __init__(self, parts: Sequence[NDArray[Any]]) -> None:

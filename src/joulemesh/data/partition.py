@@ -87,11 +87,7 @@ class Partition:
 
 
 def with_sizes(order: Ints, sizes: Ints, note: str = "") -> Partition:
-    """The partition that gives each device the next samples of ``order``, as many as its size.
-
-    >>> with_sizes(np.array([4, 0, 2]), np.array([1, 2])).indices(1)
-    array([0, 2], dtype=int32)
-    """
+    """The partition that gives each device the next samples of ``order``, as many as its size."""
     chosen, offsets = order.astype(np.int32), np.concatenate([[0], np.cumsum(sizes)])
     offsets = offsets.astype(np.int64)
     chosen.flags.writeable = offsets.flags.writeable = False
@@ -205,11 +201,7 @@ class PartitionKind:
 
 
 def chance(seed: int) -> np.random.Generator:
-    """The random stream of a partition.
-
-    >>> chance(0).random() == chance(0).random()
-    True
-    """
+    """The random stream of a partition."""
     return np.random.default_rng([seed, _PURPOSE_PARTITION])
 
 
@@ -346,13 +338,6 @@ def held_partition(
     Holders are matched to devices by name, where the devices have names; otherwise by number, if
     they are 0..N-1 or 1..N; otherwise in the order in which they appear in the data. The
     partition's note says which.
-
-    >>> from joulemesh.data import from_arrays
-    >>> x, y = [[0.0], [1.0], [2.0]], [0, 1, 1]
-    >>> data = from_arrays(x, y, x, y, held_by={"device": ["b", "a", "b"]})
-    >>> part = held_partition(data, 2, names=["a", "b"])
-    >>> part.sizes, part.note
-    (array([1, 2]), "the column 'device' gives samples to the devices of that name: 1 to 2 each")
     """
     holders = dataset.holders
     if holders is None:
@@ -384,12 +369,6 @@ def natural_partition(
 
     Where there are more holders than devices, some are drawn by the seed of the world, the same in
     all repetitions, and the samples of the others are left out.
-
-    >>> from joulemesh.data import from_arrays
-    >>> x, y = [[0.0], [1.0], [2.0]], [0, 1, 1]
-    >>> data = from_arrays(x, y, x, y, held_by={"user": ["ann", "bob", "bob"]})
-    >>> natural_partition(data, 2).note
-    "each device has the samples of one of the 2 holders ('user'): 1 to 2 each"
     """
     holders = dataset.holders
     if holders is None:

@@ -233,12 +233,7 @@ Bytes = NDArray[np.uint8]
 
 
 def check_member(where: str, raw: bytes, member: Member) -> None:
-    """Refuse content that is not, byte for byte, the published one.
-
-    >>> check_member("a.bin", b"12", Member(("a.bin",), 3, ""))
-    Traceback (most recent call last):
-    joulemesh.ScenarioError: a.bin is truncated: its content ends after 2 of 3 bytes: ...
-    """
+    """Refuse content that is not, byte for byte, the published one."""
     if len(raw) < member.size_bytes:
         raise ScenarioError(
             f"{where} is truncated: its content ends after {len(raw):,} of "
@@ -261,11 +256,7 @@ def _check_digest(where: str, kind: str, found: str, expected: str) -> None:
 
 
 def idx_array(where: str, raw: bytes) -> Bytes:
-    """Decode the IDX format of MNIST: 00 00, type, rank, sizes (big-endian), values.
-
-    >>> idx_array("x", bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]))
-    array([7, 9], dtype=uint8)
-    """
+    """Decode the IDX format of MNIST: 00 00, type, rank, sizes (big-endian), values."""
     if len(raw) < 4 or raw[:3] != b"\0\0\x08" or len(raw) < 4 + 4 * raw[3]:
         raise ScenarioError(
             f"{where} is corrupt: it begins with {raw[:4].hex(' ')}, not with the IDX header "
@@ -283,11 +274,7 @@ def idx_array(where: str, raw: bytes) -> Bytes:
 
 
 def _product(shape: list[int]) -> str:
-    """The number of values, with the shape where it can be shown.
-
-    >>> _product([2, 3]), _product([10**9] * 9)
-    ('6 values (2x3)', 'more than 10^18 values')
-    """
+    """The number of values, with the shape where it can be shown."""
     count = math.prod(shape)
     if count > 10**18:
         return "more than 10^18 values"
@@ -295,12 +282,7 @@ def _product(shape: list[int]) -> str:
 
 
 def cifar_images(where: str, raw: bytes) -> tuple[Bytes, Bytes]:
-    """Decode a CIFAR-10 batch: records of one label byte and 32x32 red, green and blue planes.
-
-    >>> x, y = cifar_images("batch", bytes([9]) + bytes(1024) + bytes([1]) * 1024 + bytes(1024))
-    >>> x.shape, x[0, 31, 31], y
-    ((1, 32, 32, 3), array([0, 1, 0], dtype=uint8), array([9], dtype=uint8))
-    """
+    """Decode a CIFAR-10 batch: records of one label byte and 32x32 red, green and blue planes."""
     record = 1 + 3 * 32 * 32
     if not raw or len(raw) % record:
         raise ScenarioError(

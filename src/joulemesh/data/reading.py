@@ -66,11 +66,7 @@ class Reading:
 
 
 def reading_of(scenario: Scenario) -> Reading:
-    """What a scenario says about reading its data.
-
-    >>> reading_of(Scenario(training={"dataset": "a.csv", "partition": "column:site"})).holder
-    'site'
-    """
+    """What a scenario says about reading its data."""
     training = scenario.training
     kind = training.partition
     holder = kind.removeprefix(COLUMN) if kind.startswith(COLUMN) else None
@@ -90,11 +86,7 @@ def reading_of(scenario: Scenario) -> Reading:
 
 
 def is_table(dataset: str) -> bool:
-    """Is this the path of a table: CSV or TSV, plain or packed, or Parquet?
-
-    >>> [is_table(name) for name in ("a.csv", "B.TSV.gz", "c.parquet", "d.npz", "mnist")]
-    [True, True, True, False, False]
-    """
+    """Is this the path of a table: CSV or TSV, plain or packed, or Parquet?"""
     name = dataset.lower()
     for suffix in _PACKED:
         if name.removesuffix(suffix) != name:
@@ -103,21 +95,12 @@ def is_table(dataset: str) -> bool:
 
 
 def is_own(dataset: str) -> bool:
-    """Is this the path of the user's own file, in any format that is read?
-
-    >>> is_own("mine.npz"), is_own("digits")
-    (True, False)
-    """
+    """Is this the path of the user's own file, in any format that is read?"""
     return is_table(dataset) or dataset.lower().endswith((".npz", ".npy", ".arrow"))
 
 
 def check_only_tables(dataset: str, reading: Reading) -> None:
-    """Refuse choices that say something about columns where there are none.
-
-    >>> check_only_tables("mine.npz", Reading(label="kind"))
-    Traceback (most recent call last):
-    joulemesh.ScenarioError: training.label is for tables (.csv, .tsv, .parquet), which ...
-    """
+    """Refuse choices that say something about columns where there are none."""
     given = {
         "label": reading.label,
         "test_dataset": reading.test,
@@ -132,12 +115,7 @@ def check_only_tables(dataset: str, reading: Reading) -> None:
 
 
 def check_nobody_holds(dataset: str, reading: Reading) -> None:
-    """Refuse a column of holders where the data do not say who holds a sample.
-
-    >>> check_nobody_holds("digits", Reading(holder="site"))
-    Traceback (most recent call last):
-    joulemesh.ScenarioError: training.partition = "column:site" is for data of your own ...
-    """
+    """Refuse a column of holders where the data do not say who holds a sample."""
     if reading.holder is not None:
         raise ScenarioError(
             f'training.partition = "{COLUMN}{reading.holder}" is for data of your own that say who '

@@ -62,7 +62,8 @@ class Table(Protocol):
 
     def read(self, features: Sequence[int], texts: Sequence[int]) -> tuple[NDArray[Any], list[Any]]:
         """Some columns as numbers, float64 [rows, features], NaN where one is missing; others as
-        pandas series."""
+        pandas series.
+        """
         ...
 
     def place(self, row: int) -> int:
@@ -76,11 +77,7 @@ def open_table(path: str | Path) -> Table:
 
 
 def is_frame(data: Any) -> bool:
-    """Is this a pandas data frame? Told by what it can do, so that pandas is not needed.
-
-    >>> is_frame({"x": [1]})
-    False
-    """
+    """Is this a pandas data frame? Told by what it can do, so that pandas is not needed."""
     return all(hasattr(data, name) for name in ("columns", "dtypes", "iloc"))
 
 
@@ -286,21 +283,13 @@ class Delimited:
 
 
 def _separator(header: str) -> str:
-    """The separator that the header has most of, outside of quotes.
-
-    >>> _separator('"a, b, c";d;e')
-    ';'
-    """
+    """The separator that the header has most of, outside of quotes."""
     bare = re.sub(r'"[^"]*"', "", header)
     return max(_SEPARATORS, key=bare.count)
 
 
 def _number(text: str, decimal: str) -> float | None:
-    """The number that a cell writes; None for anything else.
-
-    >>> _number(" 1,5", ","), _number("1_0", "."), _number("1,5", ".")
-    (1.5, None, None)
-    """
+    """The number that a cell writes; None for anything else."""
     text = text.replace(",", ".") if decimal == "," else text
     if "_" in text or not text.isascii():
         return None
@@ -544,11 +533,7 @@ def held_out(
     seed: int,
     holders: NDArray[np.int32] | None = None,
 ) -> NDArray[np.bool_]:
-    """Choose the test samples.
-
-    >>> held_out(np.repeat([0, 1], [10, 5]).astype(np.int32), 0.2, seed=0).nonzero()[0].tolist()
-    [1, 7, 14]
-    """
+    """Choose the test samples."""
     rng = np.random.default_rng([seed, _PURPOSE])
     order = rng.permutation(len(labels))
     keys = (labels[order],) if holders is None else (holders[order], labels[order])

@@ -50,11 +50,7 @@ _MOST_SOURCES = 3
 
 
 def take_measured(said: dict[str, Said]) -> None:
-    """Let measured figures take the place of modelled ones that nobody gave.
-
-    Raises:
-        ScenarioError: half of a pair is given, or a modelled figure beside a measured one.
-    """
+    """Let measured figures take the place of modelled ones that nobody gave."""
     step = [name for name in _STEP if _value(said, name) is not None]
     if len(step) == 1:
         other = _STEP[1 - _STEP.index(step[0])]
@@ -154,11 +150,7 @@ _PLACE = "network.area_m"  # of the profile only where nobody gives it: no radio
 
 
 def completed(layers: Sequence[Layer]) -> dict[str, Said]:
-    """What holds for each field once the table and the profiles have filled theirs.
-
-    Raises:
-        ScenarioError: a file or a profile is unknown, or two statements contradict each other.
-    """
+    """What holds for each field once the table and the profiles have filled theirs."""
     said = latest(layers)
     _take_table(said)
     _take_profiles(said)
@@ -334,14 +326,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def profile_notes(scenario: Scenario) -> list[str]:
-    """One line for each figure of a profile that the user names and a given field overrules.
-
-    >>> from joulemesh.scenario import Scenario
-    >>> pi = {"profile": "raspberry-pi-4", "cpu_hz": 1e9, "capacitance": 1e-27}
-    >>> profile_notes(Scenario(devices=pi))
-    ["devices.cpu_hz is given as 1e+09, so the profile's 1.8e+09 is not used",
-     "devices.capacitance is given as 1e-27, so the profile's 1.23e-27 is not used"]
-    """
+    """One line for each figure of a profile that the user names and a given field overrules."""
     devices, network = scenario.devices, scenario.network
     figures: dict[str, Any] = {
         f"devices.{field}": getattr(Devices(**{field: figure}), field)

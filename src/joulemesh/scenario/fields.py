@@ -66,20 +66,7 @@ from joulemesh.scenario.profiles import DEVICES, RADIOS
 
 
 class Registered:
-    """A text that names an entry of a registry, in one of the spellings that are now known.
-
-    Args:
-        spellings: gives the texts that may be written; ``trace:FILE.csv`` stands for the word
-            before the colon with anything after it.
-
-    >>> words = Registered(lambda: ("iid", "column:NAME"))
-    >>> words.check("column:site")
-    'column:site'
-    >>> words.check("idd")
-    Traceback (most recent call last):
-    ...
-    ValueError: must be one of iid, column:NAME, not 'idd'; did you mean 'iid'?
-    """
+    """A text that names an entry of a registry, in one of the spellings that are now known."""
 
     def __init__(self, spellings: Callable[[], Iterable[str]]) -> None:
         self._spellings = spellings
@@ -116,11 +103,7 @@ class Registered:
 
 
 class ModelNames(Registered):
-    """A registered model, or one in a file of the user's own.
-
-    >>> ModelNames(lambda: ("mlp", "FILE.py:NAME")).check("models/mine.py:Net")
-    'models/mine.py:Net'
-    """
+    """A registered model, or one in a file of the user's own."""
 
     def check(self, value: Any) -> str:
         """The value, if it is one of the spellings or names a class or object in a file."""
@@ -137,12 +120,7 @@ class ModelNames(Registered):
 
 
 class RegisteredNames(Registered):
-    """Several such texts; one alone may be written without brackets.
-
-    >>> names = RegisteredNames(lambda: ("brier", "top3"))
-    >>> names.checked("brier"), names.checked(["top3", "brier", "top3"])
-    (('brier',), ('top3', 'brier'))
-    """
+    """Several such texts; one alone may be written without brackets."""
 
     def checked(self, value: Any) -> tuple[str, ...]:
         """The values, each once, if all are spellings."""
@@ -162,12 +140,7 @@ class RegisteredNames(Registered):
 
 
 class NamesSchema:
-    """The JSON Schema of a field that takes a registry's current names, among other values.
-
-    Args:
-        names: gives the names.
-        others: schemas of the other values.
-    """
+    """The JSON Schema of a field that takes a registry's current names, among other values."""
 
     def __init__(self, names: Callable[[], Iterable[str]], others: list[Any]) -> None:
         self._names, self._others = names, others
@@ -181,21 +154,7 @@ class NamesSchema:
 def parameters_of(
     entry: str, parameters: Iterable[str], section: type[BaseModel], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The fields of a section that an entry takes: as given, otherwise their defaults.
-
-    Args:
-        entry: what takes them, for the refusal.
-        parameters: their names.
-        section: of the scenario.
-        given: values by field; others than the entry's are ignored.
-
-    Raises:
-        ScenarioError: a name that is not a field of the section.
-
-    >>> from joulemesh.scenario import Training
-    >>> parameters_of("partition 'dirichlet'", ("alpha",), Training, {"l2": 1.0})
-    {'alpha': 0.5}
-    """
+    """The fields of a section that an entry takes: as given, otherwise their defaults."""
     parameters, fields = tuple(parameters), section.model_fields
     strange = next((name for name in [*given, *parameters] if name not in fields), None)
     if strange is not None:
@@ -234,21 +193,7 @@ def _quantity_schema(**limits: float) -> WithJsonSchema:
 
 
 def in_si(value: Any, unit: str) -> Any:
-    """A field's value with every "number unit" in it as a number of the field's own unit.
-
-    Args:
-        value: what is given: a number, a text, or lists and tables of them.
-        unit: the SI unit that the field's name ends in.
-
-    Returns:
-        The same value; texts that are not quantities (names of columns) are left alone.
-
-    Raises:
-        UnitError: a quantity of another kind.
-
-    >>> in_si(["6 J", 30.0], "J"), in_si("battery", "J"), in_si({"values": ["1 Wh", 2]}, "J")
-    ([6.0, 30.0], 'battery', {'values': [3600.0, 2]})
-    """
+    """A field's value with every "number unit" in it as a number of the field's own unit."""
     if isinstance(value, str):
         return parse(value, unit) if is_quantity(value) else value
     if isinstance(value, list | tuple):
@@ -259,11 +204,7 @@ def in_si(value: Any, unit: str) -> Any:
 
 
 def schema_with_units(schema: dict[str, Any], unit: str) -> dict[str, Any]:
-    """A field's JSON Schema in which each number may also be a text with a unit.
-
-    >>> schema_with_units({"type": "number", "description": "time"}, "s")["anyOf"][1]["examples"]
-    ['5 min']
-    """
+    """A field's JSON Schema in which each number may also be a text with a unit."""
     text = {"type": "string", "description": "a number with its unit", "examples": [example(unit)]}
     if schema.get("type") == "number":
         number = {key: value for key, value in schema.items() if key not in _SAYS}

@@ -60,9 +60,6 @@ class Origin:
             from a ``"profile"``; ``"measured"``: from a table that says how; or ``"assumed"``:
             nobody gave it, so it has its default.
         source: the file, the option, the preset or the profile; empty if it has no name.
-
-    >>> print(Origin("profile", "esp32"), "|", Origin("given", "fleet.toml"), "|", ASSUMED)
-    from profile esp32 | given in fleet.toml | assumed
     """
 
     kind: Kind
@@ -77,13 +74,7 @@ class Origin:
 
     @classmethod
     def parse(cls, text: str) -> Origin:
-        """The origin that a text names.
-
-        >>> all(Origin.parse(str(one)) == one for one in (GIVEN, Origin("preset", "paper")))
-        True
-        >>> Origin.parse("given by --set")
-        Origin(kind='given', source='--set')
-        """
+        """The origin that a text names."""
         for kind, words in _WORDS.items():
             start = words.removesuffix("{}")
             if text.startswith(start):
@@ -130,11 +121,7 @@ class Said:
 
 
 def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A scenario's values, section by section, as one mapping by full names.
-
-    >>> fields_of({"seed": 3, "devices": {"count": 8, "cpu_hz": 1e9}})
-    {'seed': 3, 'devices.count': 8, 'devices.cpu_hz': 1000000000.0}
-    """
+    """A scenario's values, section by section, as one mapping by full names."""
     fields: dict[str, Any] = {}
     for name, value in values.items():
         section = _as_dict(value) if name in SECTIONS else None
@@ -162,11 +149,7 @@ def latest(layers: Iterable[Layer]) -> dict[str, Said]:
 
 
 def nested(said: Mapping[str, Said]) -> dict[str, Any]:
-    """Statements as the validation takes them: a mapping for each section.
-
-    >>> nested({"devices.count": Said(8, 0, Origin("given"))})
-    {'devices': {'count': 8}}
-    """
+    """Statements as the validation takes them: a mapping for each section."""
     values: dict[str, Any] = {}
     for name, one in said.items():
         section, dot, field = name.partition(".")
@@ -197,11 +180,7 @@ def absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def renamed(value: str, path: str, new: str) -> str:
-    """A field's value with another path in it.
-
-    >>> renamed("trace:a.csv", "a.csv", "/b.csv"), renamed("m.py:Net", "m.py", "/n.py")
-    ('trace:/b.csv', '/n.py:Net')
-    """
+    """A field's value with another path in it."""
     before, _, after = value.rpartition(path)
     return f"{before}{new}{after}"
 
@@ -228,12 +207,7 @@ RECORD = f"{INPUTS}/inputs.json"
 
 
 def input_files(scenario: Scenario) -> dict[str, Path]:
-    """The files named by a scenario, by field.
-
-    >>> from joulemesh.scenario import Scenario
-    >>> input_files(Scenario())
-    {}
-    """
+    """The files named by a scenario, by field."""
     found: dict[str, Path] = {}
     for name, file in FILES.items():
         section, _, field = name.partition(".")
@@ -244,12 +218,7 @@ def input_files(scenario: Scenario) -> dict[str, Path]:
 
 
 def with_files(scenario: Scenario, names: Mapping[str, str]) -> Scenario:
-    """The same scenario with other names for its files, which need not exist (yet).
-
-    Args:
-        scenario: what was asked.
-        names: new ones, by field.
-    """
+    """The same scenario with other names for its files, which need not exist (yet)."""
     for name, value in names.items():
         section, _, field = name.partition(".")
         values = getattr(scenario, section)
@@ -261,15 +230,7 @@ def with_files(scenario: Scenario, names: Mapping[str, str]) -> Scenario:
 
 
 def input_notes(folder: Path, scenario: Scenario) -> Iterator[str]:
-    """What is not as it was when the folder of a scenario was written, a line each.
-
-    Args:
-        folder: that the scenario was read from; only that of a run or a comparison has a record.
-        scenario: with all changes to it.
-
-    Raises:
-        ScenarioError: a file is missing; it was too large to be kept with the others.
-    """
+    """What is not as it was when the folder of a scenario was written, a line each."""
     record: Any = None
     with suppress(OSError, ValueError):
         record = read_json(folder / RECORD)

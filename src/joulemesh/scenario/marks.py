@@ -48,11 +48,7 @@ class File:
     kept: bool = True
 
     def path_in(self, value: Any) -> str | None:
-        """The path in a value of the field, if it may name a file.
-
-        >>> File(path=after_colon).path_in("trace:a.csv"), File().path_in(0.5)
-        ('a.csv', None)
-        """
+        """The path in a value of the field, if it may name a file."""
         return self.path(value) if isinstance(value, str) and value else None
 
 
@@ -78,20 +74,12 @@ COLUMNLESS = _Columnless()
 
 
 def table_file(value: str) -> str | None:
-    """A table by its name, where other texts are columns of the device table.
-
-    >>> table_file("sun.csv"), table_file("harvest_w")
-    ('sun.csv', None)
-    """
+    """A table by its name, where other texts are columns of the device table."""
     return value if value.lower().endswith(_TABLES) else None
 
 
 def python_file(value: str) -> str | None:
-    """The file of ``FILE.py:NAME``; other texts are names.
-
-    >>> python_file("models/mine.py:Net"), python_file("mlp")
-    ('models/mine.py', None)
-    """
+    """The file of ``FILE.py:NAME``; other texts are names."""
     path, colon, _ = value.rpartition(":")
     return path if colon and path.endswith(".py") else None
 
@@ -102,11 +90,7 @@ def after_colon(value: str) -> str | None:
 
 
 def data_file(value: str) -> str | None:
-    """The file of a data set; its name stays one, even if a folder is called after it.
-
-    >>> data_file("digits"), data_file("a.npz"), data_file("folder:shards")
-    (None, 'a.npz', 'shards')
-    """
+    """The file of a data set; its name stays one, even if a folder is called after it."""
     if value.startswith("folder:"):
         return value.removeprefix("folder:") or None
     return value if "." in Path(value).name else None

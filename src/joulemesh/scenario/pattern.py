@@ -20,11 +20,6 @@ class ExchangePattern(BaseModel):
     D-PSGD exchanges with neighbours only, Gossip-PGA averages exactly in every P-th iteration
     (``every = P``), a single merge in the last one (``final = true``), and SkipTrain alternates
     iterations with training and without (``train``, ``mix``).
-
-    >>> ExchangePattern(every=3).averages(7).tolist()
-    [False, False, True, False, False, True, False]
-    >>> ExchangePattern(final=True, train=2, mix=1).trains(5).tolist()
-    [True, True, False, True, True]
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -67,11 +62,7 @@ class ExchangePattern(BaseModel):
         return np.arange(iterations) % (self.train + self.mix) < self.train
 
     def __str__(self) -> str:
-        """In words.
-
-        >>> print(ExchangePattern(every=10, final=True))
-        neighbours, an exact average in every 10th iteration and in the last
-        """
+        """In words."""
         words = "nothing" if self.between == "none" else "neighbours"
         words += f" {self.times} times" if self.times > 1 and words == "neighbours" else ""
         when = [f"in every {_ordinal(self.every)} iteration"] if self.every else []
@@ -83,17 +74,7 @@ class ExchangePattern(BaseModel):
 
 
 def pattern_of(value: Any) -> Any:
-    """A name as it is, a table as a pattern.
-
-    Raises:
-        ValueError: it is neither.
-
-    >>> pattern_of("exact"), pattern_of({"every": 5}).every
-    ('exact', 5)
-    >>> pattern_of({"evry": 5})
-    Traceback (most recent call last):
-    ValueError: 'evry' is not one of between, times, every, final, train, mix
-    """
+    """A name as it is, a table as a pattern."""
     if value in ("exact", "neighbours"):
         return value
     known = ExchangePattern.model_fields

@@ -112,11 +112,7 @@ class Profile:
     sources: tuple[Source, ...]
 
     def received_dbm(self, drawn_w: FloatArray, gain: FloatArray) -> FloatArray:
-        """What arrives of the power that radios draw, in dBm.
-
-        >>> radio("wifi").received_dbm(np.array([0.66]), np.array([1e-9])).round(2)
-        array([-77.])
-        """
+        """What arrives of the power that radios draw, in dBm."""
         lost_db = 0.0
         if "radiated_dbm" in self.said:
             lost_db = _dbm(self.said["transmit_power_w"]) - float(self.said["radiated_dbm"])
@@ -130,57 +126,23 @@ class Profile:
 
 
 def device(name: str, where: str = "devices.profile") -> Profile:
-    """The profile of a device.
-
-    Args:
-        name: one of `DEVICES`.
-        where: what to blame for a name that is unknown.
-
-    Returns:
-        Its figures: a cycle of them costs power / clock joules.
-
-    >>> pi = device("raspberry-pi-4").devices
-    >>> round(1e9 * pi["capacitance"] * pi["cpu_hz"] ** 2, 6)  # nJ a cycle: 7.2 W / 1.8 GHz
-    4.0
-    >>> device("rasberry-pi-4")
-    Traceback (most recent call last):
-    joulemesh.ScenarioError: devices.profile: 'rasberry-pi-4' is unknown; did you mean ...
-    """
+    """The profile of a device."""
     return _find(name, where, "devices.toml", DEVICES)
 
 
 def radio(name: str, where: str = "network.profile") -> Profile:
-    """The profile of a radio.
-
-    Args:
-        name: one of `RADIOS`.
-        where: what to blame for a name that is unknown.
-
-    Returns:
-        Its figures, for both ends of a link.
-
-    >>> radio("lora").network["max_rate_bps"]
-    5470.0
-    """
+    """The profile of a radio."""
     return _find(name, where, "radios.toml", RADIOS)
 
 
 def find(name: str) -> Profile:
-    """The profile of a device or a radio.
-
-    >>> find("wifi").kind, find("esp32").kind
-    ('radio', 'device')
-    """
+    """The profile of a device or a radio."""
     file, known = ("radios.toml", RADIOS) if name in RADIOS else ("devices.toml", DEVICES)
     return _find(name, "profile", file, known if name in known else (*DEVICES, *RADIOS))
 
 
 def profiles() -> tuple[Profile, ...]:
-    """All profiles, devices first.
-
-    >>> [profile.kind for profile in profiles()].count("radio")
-    6
-    """
+    """All profiles, devices first."""
     return (*map(device, DEVICES), *map(radio, RADIOS))
 
 

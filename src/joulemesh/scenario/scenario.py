@@ -43,22 +43,12 @@ _WHOLE = 32  # bits from which on nothing is rounded
 
 
 def rounded_to(bits_per_parameter: int) -> str:
-    """The NumPy type to which every message is rounded; empty where none is.
-
-    >>> rounded_to(16), rounded_to(32)
-    ('float16', '')
-    """
+    """The NumPy type to which every message is rounded; empty where none is."""
     return _ROUNDED.get(bits_per_parameter, "")
 
 
 def check_bits(network: Network, training: Training) -> None:
-    """Refuse widths that no message has.
-
-    >>> check_bits(Network(bits_per_parameter=8), Training())
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: network.bits_per_parameter = 8 is not carried out: ...
-    """
+    """Refuse widths that no message has."""
     bits = network.bits_per_parameter
     if bits < _WHOLE and not rounded_to(bits):
         raise ScenarioError(
@@ -78,17 +68,7 @@ def check_bits(network: Network, training: Training) -> None:
 
 
 def graph_fields(graph: Any) -> dict[str, Any]:
-    """What a graph says of devices and links, as changes to a scenario.
-
-    Args:
-        graph: an undirected ``networkx.Graph``.
-
-    Returns:
-        ``devices.count``, ``network.topology``, and positions and gains where the graph has them.
-
-    Raises:
-        ScenarioError: not such a graph, or only some nodes or edges have an attribute.
-    """
+    """What a graph says of devices and links, as changes to a scenario."""
     try:
         odd = graph.is_directed() or graph.is_multigraph()
         nodes, edges = list(graph.nodes(data=True)), list(graph.edges(data=True))
@@ -141,14 +121,7 @@ def _all_or_none(values: list[Any], name: str, kind: str) -> list[Any] | None:
 
 
 def check_medium(network: Network, plan: PlanOptions, devices: Devices) -> None:
-    """Refuse combinations of the medium with other settings that have no meaning.
-
-    >>> check_medium(Network(interference_m=100.0), PlanOptions(), Devices())
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: network.interference_m = 100 applies to a shared medium only; \
-set network.medium = "shared", or leave network.interference_m out
-    """
+    """Refuse combinations of the medium with other settings that have no meaning."""
     shared, range_m = network.medium == "shared", network.interference_m
     if range_m is not None and not shared:
         raise ScenarioError(
@@ -456,12 +429,7 @@ def field_names() -> tuple[str, ...]:
 
 
 def require_field(name: str) -> None:
-    """Refuse a name that is not the full name of a field, with the one that was probably meant.
-
-    >>> require_field("alpha")
-    Traceback (most recent call last):
-    joulemesh.ScenarioError: 'alpha' is not a field of a scenario; did you mean ...
-    """
+    """Refuse a name that is not the full name of a field, with the one that was probably meant."""
     names = field_names()
     if name in names:
         return

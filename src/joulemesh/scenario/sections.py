@@ -584,11 +584,7 @@ SECTIONS: dict[str, type[Section]] = {
 
 
 def marked(kind: type[Mark]) -> dict[str, Mark]:
-    """The fields that bear a mark, by full names, each with its mark.
-
-    >>> list(marked(File))[:2]
-    ['devices.table', 'devices.availability']
-    """
+    """The fields that bear a mark, by full names, each with its mark."""
     return {
         f"{name}.{field}": mark
         for name, section in SECTIONS.items()

@@ -62,11 +62,7 @@ def check_table(devices: Devices, budget: Budget) -> None:
 
 
 def taken_columns(devices: Devices, budget: Budget) -> set[str]:
-    """Names of columns that fields take, if the table has them.
-
-    >>> sorted(taken_columns(Devices(cpu_hz="speed"), Budget(energy_j="battery")))
-    ['battery', 'partition', 'speed']
-    """
+    """Names of columns that fields take, if the table has them."""
     own = devices.model_dump(include=set(COLUMNS))
     fields = [*own.values(), budget.energy_j]
     return {value for value in fields if isinstance(value, str)}
@@ -159,11 +155,7 @@ def _entry(field: str, value: Any, *, live: bool) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML writes it.
-
-    >>> toml_value((6.0, 30.0)), toml_value("a"), toml_value({"values": (1, 2)})
-    ('[6.0, 30.0]', '"a"', '{ values = [1, 2] }')
-    """
+    """A value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -31,15 +31,7 @@ from joulemesh.scenario.scenario import Scenario, require_field
 
 
 def typed_value(text: str, where: str = "--set") -> Any:
-    """A TOML value, or a bare word: ``100 Wh``, ``[6 J, 30 J]``, ``[esp32, laptop]``.
-
-    Args:
-        text: what was typed.
-        where: what it was typed into, to be named in a refusal.
-
-    >>> typed_value("[6 J, 30]"), typed_value("true"), typed_value("esp32"), typed_value("0.5")
-    (['6 J', 30], True, 'esp32', 0.5)
-    """
+    """A TOML value, or a bare word: ``100 Wh``, ``[6 J, 30 J]``, ``[esp32, laptop]``."""
     text = text.strip()
     if "\n" in text or "\r" in text:  # it would be several statements of TOML
         return text
@@ -76,22 +68,12 @@ class Varied:
 
     @property
     def words(self) -> str:
-        """What figures and tables call it.
-
-        >>> Varied("devices.count", (10, 20)).words, Varied("training.alpha", (0.1,)).words
-        ('number of devices N', 'concentration')
-        >>> Varied("devices.count", (10, 20), "devices").words
-        'devices'
-        """
+        """What figures and tables call it."""
         return self.label or _described(self.name)
 
     @property
     def plain(self) -> tuple[int | float | str | bool, ...]:
-        """The values as cells of a table: numbers and texts; lists and tables as JSON.
-
-        >>> Varied("budget.energy_j", (5.0, (6.0, 30.0))).plain
-        (5.0, '[6.0, 30.0]')
-        """
+        """The values as cells of a table: numbers and texts; lists and tables as JSON."""
         kinds = bool, int, float, str
         return tuple(v if isinstance(v, kinds) else _json(v) for v in self.values)
 
@@ -131,18 +113,7 @@ def _described(name: str) -> str:
 
 
 def labelled(varied: Sequence[Varied], labels: Mapping[str, str]) -> tuple[Varied, ...]:
-    """Fields with labels for figures and tables.
-
-    Args:
-        varied: the fields that are varied.
-        labels: by the name of the field.
-
-    Raises:
-        ScenarioError: a label of a field that is not varied, or one that is empty or too long.
-
-    >>> labelled([Varied("devices.count", (1, 2))], {"devices.count": "fleet size"})[0].words
-    'fleet size'
-    """
+    """Fields with labels for figures and tables."""
     names = [one.name for one in varied]
     for name, label in labels.items():
         if name not in names:
@@ -157,17 +128,7 @@ def labelled(varied: Sequence[Varied], labels: Mapping[str, str]) -> tuple[Varie
 
 
 def varied_of(vary: Mapping[str, Any]) -> tuple[Varied, ...]:
-    """The fields that are varied, with their values as they were given.
-
-    Args:
-        vary: lists of values by field; a text holds values as the command line has them.
-
-    Raises:
-        ScenarioError: an unknown field, no values, or more combinations than are carried out.
-
-    >>> varied_of({"devices.count": "10:30:10", "training.alpha": [0.1, 1]})[0].values
-    (10, 20, 30)
-    """
+    """The fields that are varied, with their values as they were given."""
     if not vary:
         raise ScenarioError("nothing is varied: give at least one field with values")
     found = []
@@ -193,20 +154,6 @@ def combinations(
 
     Values that are good by themselves may not go together; such a combination says why. A value
     that is good in no combination is a mistake.
-
-    Args:
-        scenario: what is not varied.
-        varied: values as they were given; see `varied_of`.
-
-    Returns:
-        The fields with their values as a scenario holds them, and the combinations.
-
-    Raises:
-        ScenarioError: a value that no combination can have, or one that is given twice.
-
-    >>> fields, made = combinations(Scenario(), varied_of({"budget.energy_j": "1 Wh,7200"}))
-    >>> fields[0].values, [one.scenario.budget.energy_j for one in made]
-    ((3600.0, 7200.0), [3600.0, 7200.0])
     """
     made = []
     for number, at in enumerate(itertools.product(*(range(len(one.values)) for one in varied))):
@@ -236,11 +183,7 @@ def _resolved(scenario: Scenario, one: Varied, j: int, made: Sequence[Combinatio
 
 
 def value_of(scenario: Scenario, name: str) -> Any:
-    """The value of a field, by its full name.
-
-    >>> value_of(Scenario(), "devices.count"), value_of(Scenario(), "seed")
-    (20, 0)
-    """
+    """The value of a field, by its full name."""
     section, dot, field = name.partition(".")
     return getattr(getattr(scenario, section), field) if dot else getattr(scenario, name)
 

@@ -20,22 +20,7 @@ PROJECT = ("scenario.toml", "devices.csv", "data.py", "model.py", "README.md")
 
 
 def lay_out(folder: str | Path) -> tuple[Path, ...]:
-    """Write a project's files into a new or empty folder, all of them or none.
-
-    Args:
-        folder: where; it is made if it is not there.
-
-    Returns:
-        The files.
-
-    Raises:
-        ScenarioError: the folder is not empty, is not a folder, or cannot be written.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     [path.name for path in lay_out(Path(place, "fleet"))]
-    ['scenario.toml', 'devices.csv', 'data.py', 'model.py', 'README.md']
-    """
+    """Write a project's files into a new or empty folder, all of them or none."""
     folder = Path(folder)
     require_empty(folder)
     new = not folder.exists()
@@ -60,11 +45,7 @@ def _template(name: str) -> Traversable:
 
 
 def flower_models() -> frozenset[str]:
-    """The models that a Flower app can hold without a file of the user's own.
-
-    >>> sorted(flower_models())
-    ['cnn', 'logistic', 'mlp']
-    """
+    """The models that a Flower app can hold without a file of the user's own."""
     names = [at.name for at in resources.files("joulemesh.templates").joinpath("flower").iterdir()]
     found = [name.removeprefix("model_").removesuffix(".py.tmpl") for name in names
              if name.startswith("model_")]  # fmt: skip
@@ -72,10 +53,6 @@ def flower_models() -> frozenset[str]:
 
 
 def flower_template(name: str) -> str:
-    """The text of one part of a Flower app, with fields in braces where it has any.
-
-    >>> flower_template("client_app.py").splitlines()[0].strip('"')
-    'A device: its rounds, on its own samples.'
-    """
+    """The text of one part of a Flower app, with fields in braces where it has any."""
     at = resources.files("joulemesh.templates").joinpath("flower", f"{name}.tmpl")
     return at.read_text("utf-8")
