@@ -59,13 +59,7 @@ class Fading(Protocol):
         """The realised gains in a block."""
 
     def forecast(self, quantile: float, seen: int) -> FloatArray:
-        """The gains whose link energy is exceeded with probability 1 − quantile.
-
-        Args:
-            quantile: of link energy, which falls with the gain.
-            seen: number of blocks, from the first, that the planner has seen; what comes after
-                them must not matter.
-        """
+        """The gains whose link energy is exceeded with probability 1 − quantile."""
 
     def edition(self, seen: int) -> int:
         """A number that changes when the forecast does."""
@@ -95,11 +89,7 @@ class FadingModel:
 
 
 def spellings(names: Iterable[str] | None = None) -> tuple[str, ...]:
-    """How a scenario writes some models (all that are known by default), arguments included.
-
-    >>> spellings()[-1]
-    'trace:FILE.csv'
-    """
+    """How a scenario writes some models (all that are known by default), arguments included."""
     models = [CHANNELS[name] for name in (CHANNELS.names() if names is None else names)]
     return tuple(
         f"{model.name}:{model.argument}" if model.argument else model.name for model in models
@@ -107,15 +97,7 @@ def spellings(names: Iterable[str] | None = None) -> tuple[str, ...]:
 
 
 def find(text: str) -> tuple[FadingModel, str]:
-    """The model that a scenario names, and its argument.
-
-    Raises:
-        ScenarioError: there is no such model, or its argument is missing or too many.
-
-    >>> model, argument = find("trace:gains.csv")
-    >>> model.name, argument
-    ('trace', 'gains.csv')
-    """
+    """The model that a scenario names, and its argument."""
     name, colon, argument = text.partition(":")
     model = CHANNELS[name]
     if bool(argument) != bool(model.argument) or (colon and not model.argument):
@@ -191,11 +173,7 @@ def _rician_draw(rng: np.random.Generator, links: int, *, rician_k_db: float | s
 
 
 def _rician_quantile(q: float, *, rician_k_db: float | str) -> float:
-    """2 (K + 1) times the power is noncentral chi-square: 2 degrees of freedom, noncentrality 2 K.
-
-    >>> round(_rician_quantile(0.5, rician_k_db="-inf"), 12) == round(float(np.log(2)), 12)
-    True
-    """
+    # 2 (K + 1) times the power is noncentral chi-square: 2 degrees of freedom, noncentrality 2 K.
     from scipy.special import chndtrix
 
     k = _linear(rician_k_db)
@@ -265,13 +243,6 @@ class Trace:
         past: float64 [P, E] or [P, E, 2]: of t ≤ 0.
         mean_gain: float64 [E]: of path loss and shadowing.
         end: what follows t = T: ``"refuse"``, ``"hold"`` or ``"repeat"``.
-
-    >>> gains = np.array([[1.0], [2.0], [3.0]])
-    >>> trace = Trace("trace.csv", gains, gains[:0], np.array([9.0]), "repeat")
-    >>> [float(trace.gain(block)[0]) for block in range(4)]
-    [1.0, 2.0, 3.0, 1.0]
-    >>> [float(trace.forecast(0.5, seen)[0]) for seen in range(4)]
-    [9.0, 1.0, 1.0, 1.0]
     """
 
     path: str
@@ -281,11 +252,7 @@ class Trace:
     end: str
 
     def gain(self, block: int) -> FloatArray:
-        """The gains of t = block + 1.
-
-        Raises:
-            ScenarioError: the trace has ended, and the scenario does not say what follows.
-        """
+        """The gains of t = block + 1."""
         last = len(self.gains)
         if block >= last and self.end == "refuse":
             raise ScenarioError(
@@ -313,17 +280,7 @@ class Trace:
 
 
 def read_trace(path: str, links: Links, end: str = "refuse") -> Trace:
-    """Read a CSV file with the columns t, i, j and ``gain`` or ``relative_gain``.
-
-    Args:
-        path: of the file. A row holds for both directions of a link unless the other has a row of
-            the same t too. Rows of pairs that are not linked are ignored.
-        links: whose gains are wanted.
-        end: what follows the last t.
-
-    Raises:
-        ScenarioError: a gain is missing, not positive or given twice; the message has the row.
-    """
+    """Read a CSV file with the columns t, i, j and ``gain`` or ``relative_gain``."""
     columns = read_table(path)
     ends = read_links(columns, path, links.devices)
     time, value = _times(columns, path), _values(columns, path)

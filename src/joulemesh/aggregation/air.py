@@ -62,12 +62,7 @@ class Reach:
 
     @classmethod
     def of(cls, positions_m: FloatArray, range_m: float) -> Reach:
-        """Whoever is at most so far away.
-
-        >>> line = np.array([[0.0, 0.0], [3.0, 0.0], [7.0, 0.0]])
-        >>> Reach.of(line, 4.0).lists()
-        [[1], [0, 2], [1]]
-        """
+        """Whoever is at most so far away."""
         count = len(positions_m)
         corners = positions_m.max(axis=0) - positions_m.min(axis=0)
         if float(np.hypot(*corners)) <= range_m:
@@ -100,12 +95,7 @@ class Reach:
         return [others[low:high] for low, high in pairwise(self.starts.tolist())]
 
     def among(self, members: IntArray) -> Reach:
-        """The same among some of the devices, under their own numbers.
-
-        >>> line = np.array([[0.0, 0.0], [3.0, 0.0], [7.0, 0.0]])
-        >>> Reach.of(line, 4.0).among(np.array([1, 2])).lists()
-        [[1], [0]]
-        """
+        """The same among some of the devices, under their own numbers."""
         count = len(members)
         if self.everyone:
             return Reach(count, np.zeros(count + 1, np.int64), self.others, everyone=True)
@@ -127,9 +117,6 @@ class Medium:
         broadcast: does one transmission serve all receivers of the same bits?
         reach: in a shared medium, who interferes with whom; None if nobody does, so that only
             transmissions with a device in common conflict.
-
-    >>> ORTHOGONAL.duplex, HALF_DUPLEX.duplex, Medium(shared=True).turns
-    ('orthogonal', 'half', True)
     """
 
     duplex: str = "orthogonal"
@@ -139,12 +126,7 @@ class Medium:
 
     @classmethod
     def of(cls, scenario: Scenario, positions_m: NDArray[np.float64]) -> Medium:
-        """The medium of a scenario, with its devices where they are.
-
-        >>> medium = Medium.of(Scenario(), np.zeros((20, 2)))
-        >>> medium.shared, medium.broadcast
-        (False, False)
-        """
+        """The medium of a scenario, with its devices where they are."""
         network = scenario.network
         range_m = network.interference_m
         reach = None if range_m is None else Reach.of(positions_m, range_m)
@@ -197,21 +179,7 @@ class OnAir:
 
 
 def on_air(route: Route, costs: LinkCosts, *, broadcast: bool) -> OnAir:
-    """The transmissions of a route's pattern.
-
-    Args:
-        route: what is sent; its ``same_to_all`` says where a broadcast can serve several.
-        costs: price of one bit on every link of the graph.
-        broadcast: can one transmission serve several receivers?
-
-    >>> route = Route.build("star", edges=[[0, 1], [0, 2]], edge=[0, 1], forward=True, step=0,
-    ...                     bits=8.0, repeats=1, uses=1).for_all()
-    >>> costs = LinkCosts(*np.array([[1.0, 2.0]] * 4))
-    >>> on_air(route, costs, broadcast=False).seconds.tolist()
-    [8.0, 16.0]
-    >>> on_air(route, costs, broadcast=True).seconds.tolist()
-    [16.0]
-    """
+    """The transmissions of a route's pattern."""
     seconds, joules, sender = route.seconds(costs), route.joules(costs), route.sender
     if not (broadcast and route.same_to_all):
         carrier = np.arange(len(sender))
@@ -252,9 +220,6 @@ def _until_all_have_it(lost: FloatArray, carrier: IntArray, tries: int) -> Float
 
     Receivers lose it independently of each other: try k + 1 is made unless each of them has
     received one of the k before it, with probability 1 − Π(1 − p_j^k).
-
-    >>> _until_all_have_it(np.array([0.1, 0.1]), np.array([0, 0]), 2).round(6).tolist()
-    [1.19]
     """
     often: FloatArray = np.ones(int(carrier.max(initial=-1)) + 1)
     for before in range(1, tries):
@@ -267,13 +232,7 @@ def _until_all_have_it(lost: FloatArray, carrier: IntArray, tries: int) -> Float
 
 
 def bits_on_air(route: Route, *, broadcast: bool) -> float:
-    """Bits on the air in one exchange; those of a broadcast count once.
-
-    >>> route = Route.build("star", edges=[[0, 1], [0, 2]], edge=[0, 1], forward=True, step=0,
-    ...                     bits=8.0, repeats=3, uses=3).for_all()
-    >>> bits_on_air(route, broadcast=False), bits_on_air(route, broadcast=True)
-    (48.0, 24.0)
-    """
+    """Bits on the air in one exchange; those of a broadcast count once."""
     bits, sender = route.bits, route.sender
     if broadcast and route.same_to_all:
         wide = int(sender.max(initial=-1)) + 1
@@ -282,14 +241,7 @@ def bits_on_air(route: Route, *, broadcast: bool) -> float:
 
 
 def route_j(route: Route, costs: LinkCosts, devices: int, *, broadcast: bool) -> FloatArray:
-    """Joules of each device for one exchange, to send and to receive; float64 [N].
-
-    >>> route = Route.build("star", edges=[[0, 1], [0, 2]], edge=[0, 1], forward=True, step=0,
-    ...                     bits=8.0, repeats=1, uses=1).for_all()
-    >>> costs = LinkCosts(*np.array([[1.0, 2.0]] * 4))
-    >>> [route_j(route, costs, 3, broadcast=one).tolist() for one in (False, True)]
-    [[24.0, 0.0, 0.0], [16.0, 0.0, 0.0]]
-    """
+    """Joules of each device for one exchange, to send and to receive; float64 [N]."""
     air = on_air(route, costs, broadcast=broadcast)
     spent = np.bincount(air.sender, air.joules * route.repeats, devices).astype(np.float64)
     heard = route.receive_joules(costs)
@@ -299,20 +251,7 @@ def route_j(route: Route, costs: LinkCosts, devices: int, *, broadcast: bool) ->
 
 
 def levelled(route: Route, costs: LinkCosts, *, broadcast: bool) -> LinkCosts:
-    """Costs of the route's own links, on which all receivers of a broadcast wait for the slowest.
-
-    Args:
-        route: it uses each direction of a link at most once, and sends messages of one size, as a
-            tree does.
-        costs: price of one bit on every link of the graph.
-        broadcast: can one transmission serve several receivers?
-
-    >>> route = Route.build("star", edges=[[0, 1], [0, 2]], edge=[0, 1], forward=True, step=0,
-    ...                     bits=8.0, repeats=1, uses=1).for_all()
-    >>> costs = LinkCosts(*np.array([[1.0, 2.0]] * 4))
-    >>> levelled(route, costs, broadcast=True).forward_s.tolist()
-    [2.0, 2.0]
-    """
+    """Costs of the route's own links; all receivers of a broadcast wait for the slowest."""
     own = costs.take(route.link_index)
     if len(route.edge):
         own = own.for_messages(float(route.message_bits[0]))
@@ -353,18 +292,7 @@ class Rooted:
 
 
 def hang(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> Rooted:
-    """The tree of some links, hung from one of its devices.
-
-    Args:
-        edges: int [E', 2]: the tree's links.
-        costs: price of one bit on each of them.
-        devices: number of devices of the graph.
-        root: the device to hang it from.
-
-    >>> costs = LinkCosts(*np.ones((4, 2)))
-    >>> [sorted(level.tolist()) for level in hang(np.array([[0, 1], [1, 2]]), costs, 3, 1).levels]
-    [[1], [0, 2]]
-    """
+    """The tree of some links, hung from one of its devices."""
     found = breadth_first_order(
         link_graph(edges, np.ones(len(edges)), devices), root, directed=False
     )
@@ -409,10 +337,6 @@ def half_duplex_order(
     """The messages of a tree in the order of `half_duplex_s`: (sender, receiver).
 
     If each begins when both of its ends are free, they end when that says.
-
-    >>> costs = LinkCosts(*np.array([[3.0, 1.0, 1.0]] * 4))
-    >>> half_duplex_order(np.array([[0, 1], [0, 2], [2, 3]]), costs, 4, 0)
-    [(3, 2), (1, 0), (2, 0), (0, 2), (0, 1), (2, 3)]
     """
     tree = hang(edges, costs, devices, root)
     _, _, gathered, served = _in_turns(tree, devices)

@@ -87,23 +87,6 @@ def lossy_mixing(scheme: Scheme, route: Route, devices: int, lost: Lost) -> NDAr
     """What an exchange does to the parameters of all devices if some messages are lost.
 
     Found by carrying out the exchange of the unit vectors. Every row is a convex combination.
-
-    Args:
-        scheme: whose devices exchange.
-        route: of the exchange.
-        devices: number N of devices of the whole graph.
-        lost: the messages that do not arrive.
-
-    Returns:
-        float64 [C, N, N]: for each of the C parts into which the devices cut the parameters (one
-        where they do not), parameters after are the matrix times those before.
-
-    >>> import joulemesh
-    >>> scenario = joulemesh.Scenario(devices={"count": 3}, plan={"aggregation": "ring"})
-    >>> plan = joulemesh.plan(scenario)
-    >>> first = next(plan.route(1).messages())
-    >>> lossy_mixing(plan.scheme_at(1), plan.route(1), 3, {first[:3]}).round(2).tolist()
-    [[[0.33, 0.33, 0.33], [0.0, 0.67, 0.33], [0.0, 0.67, 0.33]]]
     """
     parts = scheme.parts(route)
     after = execute(scheme, route, np.tile(np.eye(devices), parts), lost)

@@ -60,20 +60,6 @@ def second_eigenvalue(matrix: SparseMatrix | FloatArray) -> float:
     All eigenvalues up to 600 devices. Beyond, Lanczos with bounded effort; where that does not
     converge the gap is tiny, the graph has small separators, and a sparse factorisation (shift and
     invert) is cheap and finds it.
-
-    Args:
-        matrix: [N, N], symmetric, rows sum to 1, dense or sparse.
-
-    Returns:
-        A number in [0, 1]; 1 when the graph is not connected.
-
-    Raises:
-        InfeasibleError: neither way converged.
-
-    >>> third = np.full(4, 1 / 3)  # Metropolis weights of a square
-    >>> square = np.diag(third) + np.array([[0, 1, 0, 1], [1, 0, 1, 0]] * 2) / 3
-    >>> round(second_eigenvalue(square), 12)
-    0.333333333333
     """
     sparse: SparseMatrix = csr_array(matrix)
     n = sparse.shape[0]
@@ -183,17 +169,6 @@ def activity(edges: IntArray, devices: int, mode: Mode) -> FloatArray:
 
     A tick picks link (i, j) with probability (1/dᵢ + 1/dⱼ)/N. A matching holds it with probability
     1/(dᵢ + dⱼ − 1): its priority must be the first of all links that touch i or j.
-
-    Args:
-        edges: int [E, 2], i < j, unique.
-        devices: number of devices N.
-        mode: the kind of gossip.
-
-    Returns:
-        float [E]: expected number of uses per gossip round; 1 for ``metropolis``.
-
-    >>> activity(np.array([[0, 1], [1, 2]]), 3, "matchings").tolist()
-    [0.5, 0.5]
     """
     degree = np.bincount(edges.ravel(), minlength=devices)
     if devices > 1 and not np.all(degree):
@@ -210,35 +185,13 @@ def activity(edges: IntArray, devices: int, mode: Mode) -> FloatArray:
 
 
 def metropolis_weights(edges: IntArray, devices: int) -> SparseMatrix:
-    """Metropolis weights: w_ij = 1/(1 + max(dᵢ, dⱼ)), the rest of each row on the diagonal.
-
-    Args:
-        edges: int [E, 2], i < j, unique.
-        devices: number of devices N.
-
-    Returns:
-        Sparse [N, N], symmetric and doubly stochastic.
-
-    >>> metropolis_weights(np.array([[0, 1]]), 2).toarray().tolist()
-    [[0.5, 0.5], [0.5, 0.5]]
-    """
+    """Metropolis weights: w_ij = 1/(1 + max(dᵢ, dⱼ)), the rest of each row on the diagonal."""
     degree = np.bincount(edges.ravel(), minlength=devices)
     return _mixer(edges, devices, 1.0 / (1.0 + degree[edges].max(axis=1, initial=0)))
 
 
 def tick_matrix(edges: IntArray, devices: int) -> SparseMatrix:
-    """Mean matrix of one tick, E[W] = E[WᵀW], with P_ij = 1/dᵢ (Boyd et al., eq. for W̄).
-
-    Args:
-        edges: int [E, 2], i < j, unique.
-        devices: number of devices N.
-
-    Returns:
-        Sparse [N, N], symmetric and doubly stochastic.
-
-    >>> tick_matrix(np.array([[0, 1]]), 2).toarray().tolist()
-    [[0.5, 0.5], [0.5, 0.5]]
-    """
+    """Mean matrix of one tick, E[W] = E[WᵀW], with P_ij = 1/dᵢ (Boyd et al., eq. for W̄)."""
     return _mixer(edges, devices, activity(edges, devices, "ticks") / 2)
 
 
@@ -246,16 +199,6 @@ def matching_matrix(edges: IntArray, devices: int) -> SparseMatrix:
     """Mean matrix of one random matching, E[W] = E[WᵀW].
 
     The matrix of a matching is a projection (each pair takes its mean), so both means are equal.
-
-    Args:
-        edges: int [E, 2], i < j, unique.
-        devices: number of devices N.
-
-    Returns:
-        Sparse [N, N], symmetric and doubly stochastic.
-
-    >>> matching_matrix(np.array([[0, 1], [1, 2]]), 3).toarray().tolist()
-    [[0.75, 0.25, 0.0], [0.25, 0.5, 0.25], [0.0, 0.25, 0.75]]
     """
     return _mixer(edges, devices, activity(edges, devices, "matchings") / 2)
 
@@ -295,23 +238,7 @@ def contraction(edges: IntArray, devices: int, mode: Mode) -> float:
 def rounds_for(
     epsilon: float, contraction: float, *, mode: Mode, guarantee: Guarantee = "expected"
 ) -> int:
-    """The gossip rounds (or ticks) K after which the relative consensus error is at most ε.
-
-    Args:
-        epsilon: wanted error ‖x − x̄‖/‖x₀ − x̄‖, between 0 and 1.
-        contraction: what ``contraction`` gives for this graph and mode.
-        mode: the kind of gossip.
-        guarantee: of the random kinds: ``expected`` (root mean square at most ε) or ``probability``
-            (more than ε with probability at most ε); Metropolis is certain.
-
-    Returns:
-        At least 1.
-
-    >>> rounds_for(0.05, 0.87268, mode="metropolis")
-    22
-    >>> rounds_for(0.05, 0.98090, mode="ticks", guarantee="probability")
-    467
-    """
+    """The gossip rounds (or ticks) K after which the relative consensus error is at most ε."""
     if not 0.0 <= contraction < 1.0:
         raise InfeasibleError(
             f"gossip that keeps {contraction:.12g} of the error each round never agrees; "
@@ -327,17 +254,7 @@ def rounds_for(
 
 
 def paper_rounds(epsilon: float) -> int:
-    """The paper's K = ⌈ln 1/ε⌉ (Theorem 3, third case), which forgets the spectral gap.
-
-    Args:
-        epsilon: wanted consensus error, between 0 and 1.
-
-    Returns:
-        At least 1.
-
-    >>> paper_rounds(0.05), paper_rounds(0.06)
-    (3, 3)
-    """
+    """The paper's K = ⌈ln 1/ε⌉ (Theorem 3, third case), which forgets the spectral gap."""
     return math.ceil(_log_inverse(epsilon))
 
 
@@ -348,19 +265,7 @@ def _log_inverse(epsilon: float) -> float:
 
 
 def error_after(rounds: ArrayLike, contraction: float, mode: Mode) -> NDArray[np.float64]:
-    """Bound on the relative consensus error after some gossip rounds (or ticks).
-
-    Args:
-        rounds: K, a number or an array.
-        contraction: what ``contraction`` gives for this graph and mode.
-        mode: the kind of gossip.
-
-    Returns:
-        √E(‖y‖²/‖y₀‖²) ≤ λ₂^(K/2) for the random kinds, ‖y‖/‖y₀‖ ≤ ζ^K for Metropolis.
-
-    >>> error_after([0, 2], 0.25, "ticks").tolist()
-    [1.0, 0.25]
-    """
+    """Bound on the relative consensus error after some gossip rounds (or ticks)."""
     power = np.asarray(rounds, np.float64) * (1.0 if mode == "metropolis" else 0.5)
     return np.asarray(np.power(contraction, power), np.float64)
 
@@ -403,25 +308,6 @@ def balance(
     Minimises ρ^K + K·s over the affordable whole numbers K, where ρ is the error left by one round
     and s the largest part of a battery that one round in every iteration takes. The sum is convex:
     its minimum is beside K = ln(s / ln(1/ρ)) / ln ρ.
-
-    Args:
-        contraction: what ``spectrum.contraction`` gives for this graph and mode.
-        mode: the kind of gossip.
-        round_energy_j: float [N]: joules of each device per gossip round (or tick), on average.
-        battery_j: float [N] or one number.
-        iterations: number of iterations n.
-        rows: the table lists every K up to this many, and a geometric choice beyond.
-
-    Returns:
-        The table and the best K.
-
-    Raises:
-        InfeasibleError: one round in each iteration is more than a battery holds.
-
-    >>> table = balance(0.5, mode="metropolis", round_energy_j=[1.0, 2.0], battery_j=100.0,
-    ...                 iterations=5)
-    >>> table.best, table.rounds.tolist(), table.share[:3].round(3).tolist()
-    (3, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [0.1, 0.2, 0.3])
     """
     spent_j, held_j = np.broadcast_arrays(
         np.asarray(round_energy_j, np.float64), np.asarray(battery_j, np.float64)
@@ -510,19 +396,6 @@ def draw_ticks(
     """Draw the links of Boyd's asynchronous gossip: a device, then one of its neighbours.
 
     The draw of an iteration does not depend on the others, and fewer ticks are its beginning.
-
-    Args:
-        edges: int [E, 2], i < j, unique.
-        devices: number of devices N.
-        ticks: number of ticks K in one exchange.
-        seed: the scenario's seed.
-        iterations: which iterations t: one number, or n of them.
-
-    Returns:
-        int32 [K] for one iteration, [n, K] for n: the row of the link used in each tick.
-
-    >>> draw_ticks(np.array([[0, 1], [1, 2]]), 3, 6, seed=0, iterations=1).tolist()
-    [1, 0, 1, 0, 1, 0]
     """
     links, first, degree = _incidence(edges, devices)
     wanted = np.asarray(iterations, np.int64)
@@ -538,22 +411,7 @@ def draw_ticks(
 def draw_matchings(
     edges: IntArray, devices: int, rounds: int, *, seed: int, iteration: int
 ) -> Matchings:
-    """Draw random matchings: the links whose priority comes first among all that touch them.
-
-    Args:
-        edges: int [E, 2], i < j, unique.
-        devices: number of devices N.
-        rounds: number of matchings K in one exchange.
-        seed: the scenario's seed.
-        iteration: which iteration t.
-
-    Returns:
-        The row of each link used and its gossip round, in this order; no gossip round is empty.
-
-    >>> link, turn = draw_matchings(np.array([[0, 1], [1, 2]]), 3, 4, seed=0, iteration=1)
-    >>> link.tolist(), turn.tolist()
-    ([1, 0, 0, 0], [0, 1, 2, 3])
-    """
+    """Draw random matchings: the links whose priority comes first among all that touch them."""
     links, first, _ = _incidence(edges, devices)
     rng = np.random.default_rng([seed, _MATCHINGS, iteration])
     found_link, found_round = [], []
@@ -587,38 +445,12 @@ def _pairwise_route(edges: IntArray, link: ArrayLike, step: ArrayLike, bits: flo
 
 
 def tick_route(edges: IntArray, ticks_index: ArrayLike, bits: float) -> Route:
-    """The route of one exchange of asynchronous gossip: two transmissions per tick.
-
-    Args:
-        edges: int [E, 2], i < j, unique.
-        ticks_index: int [K]: the link of each tick, as ``draw_ticks`` gives them.
-        bits: size of the parameter vector.
-
-    Returns:
-        The route: in step k both ends of link k send to each other.
-
-    >>> [m[:3] for m in tick_route(np.array([[0, 1], [1, 2]]), [1, 0], bits=8.0).messages()]
-    [(0, 1, 2), (0, 2, 1), (1, 0, 1), (1, 1, 0)]
-    """
+    """The route of one exchange of asynchronous gossip: two transmissions per tick."""
     return _pairwise_route(edges, ticks_index, np.arange(np.asarray(ticks_index).size), bits)
 
 
 def matching_route(edges: IntArray, matchings: Matchings, bits: float) -> Route:
-    """The route of one exchange of random matchings: all pairs of a gossip round in one step.
-
-    Args:
-        edges: int [E, 2], i < j, unique.
-        matchings: (link, gossip round), as ``draw_matchings`` gives them.
-        bits: size of the parameter vector.
-
-    Returns:
-        The route: in step k both ends of every link of gossip round k send to each other.
-
-    >>> pairs = (np.array([0, 2], np.int32), np.array([0, 0], np.int32))
-    >>> route = matching_route(np.array([[0, 1], [1, 2], [2, 3]]), pairs, bits=8.0)
-    >>> route.count, route.steps, route.link_index.tolist()
-    (4, 1, [0, 2])
-    """
+    """The route of one exchange of random matchings: all pairs of a gossip round in one step."""
     return _pairwise_route(edges, matchings[0], matchings[1], bits)
 
 
@@ -654,17 +486,6 @@ def paper_gossip_route(edges: IntArray, bits: float, rounds: int) -> Route:
 
     Eq. `ecp` charges both ends of each use, so one direction stands for the pair; this route is a
     price, no working schedule.
-
-    Args:
-        edges: int [E, 2], i < j, unique.
-        bits: size of the parameter vector.
-        rounds: the paper's K.
-
-    Returns:
-        The route: E transmissions in one step, played K times.
-
-    >>> paper_gossip_route(np.array([[0, 1], [1, 2]]), bits=8.0, rounds=3).count
-    6
     """
     return Route.build(
         "gossip",
@@ -679,19 +500,7 @@ def paper_gossip_route(edges: IntArray, bits: float, rounds: int) -> Route:
 
 
 def tick_mixing(devices: int, edges: IntArray, ticks: ArrayLike) -> FloatArray:
-    """The products W_K ... W_1 of n exchanges of asynchronous gossip.
-
-    Args:
-        devices: number of devices N.
-        edges: int [E, 2], i < j, unique.
-        ticks: int [n, K]: the link of each tick, as ``draw_ticks`` gives them.
-
-    Returns:
-        float [n, N, N]: new models = matrix @ old models.
-
-    >>> tick_mixing(3, np.array([[0, 1], [1, 2]]), [[0, 1]])[0].tolist()
-    [[0.5, 0.5, 0.0], [0.25, 0.25, 0.5], [0.25, 0.25, 0.5]]
-    """
+    """The products W_K ... W_1 of n exchanges of asynchronous gossip."""
     index = np.atleast_2d(np.asarray(ticks, np.int64))
     mixing = np.tile(np.eye(devices), (len(index), 1, 1))
     exchange = np.arange(len(index))
@@ -701,20 +510,7 @@ def tick_mixing(devices: int, edges: IntArray, ticks: ArrayLike) -> FloatArray:
 
 
 def matching_mixing(devices: int, edges: IntArray, schedules: Sequence[Matchings]) -> FloatArray:
-    """The products W_K ... W_1 of n exchanges of random matchings.
-
-    Args:
-        devices: number of devices N.
-        edges: int [E, 2], i < j, unique.
-        schedules: for each exchange (link, gossip round), as ``draw_matchings`` gives them.
-
-    Returns:
-        float [n, N, N]: new models = matrix @ old models.
-
-    >>> pairs = (np.array([0, 1], np.int32), np.array([0, 0], np.int32))
-    >>> matching_mixing(4, np.array([[0, 1], [2, 3]]), [pairs])[0, 0].tolist()
-    [0.5, 0.5, 0.0, 0.0]
-    """
+    """The products W_K ... W_1 of n exchanges of random matchings."""
     mixing = np.tile(np.eye(devices), (len(schedules), 1, 1))
     if not schedules:
         return mixing
@@ -737,17 +533,5 @@ def _average(mixing: FloatArray, exchange: IntArray, pairs: IntArray) -> None:
 
 
 def metropolis_mixing(weights: SparseMatrix, rounds: int) -> FloatArray:
-    """The product W^K of an exchange of Metropolis gossip, by repeated squaring.
-
-    Args:
-        weights: sparse [N, N], as ``metropolis_weights`` gives them.
-        rounds: number of gossip rounds K.
-
-    Returns:
-        float [N, N]: new models = matrix @ old models.
-
-    >>> from joulemesh.aggregation.gossip import metropolis_weights
-    >>> metropolis_mixing(metropolis_weights(np.array([[0, 1]]), 2), 5).tolist()
-    [[0.5, 0.5], [0.5, 0.5]]
-    """
+    """The product W^K of an exchange of Metropolis gossip, by repeated squaring."""
     return np.asarray(np.linalg.matrix_power(weights.toarray(), rounds), np.float64)

@@ -155,12 +155,7 @@ class IdlePeer(RoutePeer):
 
 
 def patterned(conditions: Conditions, average: Callable[[], Scheme]) -> Scheme:
-    """The scheme that ``plan.exchange`` asks for.
-
-    Args:
-        conditions: for which it is made ready.
-        average: makes the scheme of ``plan.aggregation`` ready.
-    """
+    """The scheme that ``plan.exchange`` asks for."""
     wanted = conditions.options.exchange
     if wanted == "exact":
         return average()

@@ -135,20 +135,7 @@ class RoutePeer(ABC):
         arrived[sender] = payload
 
     def skip(self, step: int, sender: int) -> None:
-        """Do without a message that will not come: the sender's weight stays with this device.
-
-        Raises:
-            RuntimeError: the exchange cannot do without it, or it is not one that is awaited.
-
-        >>> from joulemesh.aggregation.schemes.gossip import PairPeer
-        >>> route = Route.build("gossip", edges=[[0, 1]], edge=[0, 0], step=0, bits=8.0,
-        ...                     forward=[True, False], repeats=1, uses=2)
-        >>> peer = PairPeer(1, route)
-        >>> peer.start(np.array([3.0]))
-        >>> peer.skip(0, 0)
-        >>> peer.finish()
-        array([3.])
-        """
+        """Do without a message that will not come: the sender's weight stays with this device."""
         if not self.skips:
             raise RuntimeError(
                 f"device {self.device} needs the message of device {sender} in step {step}: "
@@ -163,18 +150,7 @@ class RoutePeer(ABC):
         self._absent.add((step, sender))
 
     def lose(self, step: int, sender: int) -> None:
-        """Go on without a message that was lost on the air: see `LossyPeer`.
-
-        >>> from joulemesh.aggregation.schemes.ring import RingPeer
-        >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=0,
-        ...                     forward=[True, True, False], bits=8.0, repeats=2, uses=2)
-        >>> peer = RingPeer(1, route)
-        >>> peer.start(np.array([3.0]))
-        >>> peer.lose(0, 0)
-        >>> peer.receive(1, 0, np.array([9.0]))
-        >>> peer.finish()  # the weight of what was lost stays with the device
-        array([5.])
-        """
+        """Go on without a message that was lost on the air: see `LossyPeer`."""
         self._end_steps_before(step)
         self.receive(step, sender, self.instead(step, sender))
 
@@ -182,9 +158,6 @@ class RoutePeer(ABC):
         """What takes the place of a lost message: what the device holds, if it can do without it.
 
         A subclass whose messages stand for the parameters of several devices says what does.
-
-        Raises:
-            ScenarioError: the scheme does not say it.
         """
         if not self.skips:
             raise ScenarioError(
@@ -225,18 +198,7 @@ class RoutePeer(ABC):
 
 
 def rounded(numbers: Vector, wire: np.dtype[Any]) -> Vector:
-    """What receivers get of some numbers, in the type of the sender.
-
-    Args:
-        numbers: [P]; of objects, each is told to round itself.
-        wire: the type in which they travel.
-
-    Raises:
-        ScenarioError: a number is too large for that type.
-
-    >>> rounded(np.array([0.1, 1e-9]), np.dtype("float16"))
-    array([0.09997559, 0.        ])
-    """
+    """What receivers get of some numbers, in the type of the sender."""
     if numbers.dtype == object:
         return np.array([one.rounded() for one in numbers], dtype=object)
     with np.errstate(over="ignore"):
@@ -255,19 +217,6 @@ class RoundedPeer:
 
     The root of a tree that kept all digits of a mean of which it sent some would end with another
     model than everybody else.
-
-    Args:
-        peer: what the device does.
-        wire: the type in which numbers travel.
-
-    >>> from joulemesh.aggregation.route import Route
-    >>> from joulemesh.aggregation.schemes.ring import RingPeer
-    >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=0,
-    ...                     forward=[True, True, False], bits=8.0, repeats=2, uses=2)
-    >>> peer = RoundedPeer(RingPeer(1, route), np.dtype("float16"))
-    >>> peer.start(np.array([0.1]))
-    >>> peer.send(0)
-    [(2, array([0.09997559]))]
     """
 
     def __init__(self, peer: Peer, wire: np.dtype[Any]) -> None:

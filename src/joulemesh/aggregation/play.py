@@ -104,32 +104,12 @@ class _Air:
 
 
 def in_slots(air: OnAir, devices: int, reach: Reach | None) -> Slots:
-    """Slots of a pattern that is played once, step after step.
-
-    Args:
-        air: its transmissions.
-        devices: number of devices of the graph.
-        reach: who interferes with whom.
-
-    >>> from joulemesh.aggregation.gossip import metropolis_route
-    >>> path = metropolis_route(np.array([[0, 1], [1, 2], [2, 3]]), 8.0, 1)
-    >>> costs = LinkCosts(*np.ones((4, 3)))
-    >>> in_slots(on_air(path, costs, broadcast=False), 4, None).slot.tolist()
-    [0, 1, 2, 3, 0, 1]
-    >>> in_slots(on_air(path, costs, broadcast=True), 4, None).slot.tolist()
-    [0, 1, 2, 0]
-    """
+    """Slots of a pattern that is played once, step after step."""
     return _placed(air, _first_the_longest(air, by_step=True), devices, reach)
 
 
 def frame(air: OnAir, devices: int, reach: Reach | None) -> Slots:
-    """Slots in which all transmissions of a pattern are on the air together, each for its chunk.
-
-    >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=[0, 1, 2],
-    ...                     forward=[True, True, False], bits=8.0, repeats=1, uses=1)
-    >>> frame(on_air(route, LinkCosts(*np.ones((4, 3))), broadcast=False), 3, None).slot.tolist()
-    [0, 1, 2]
-    """
+    """Slots in which all transmissions of a pattern are on the air together, each for its chunk."""
     order = _first_the_longest(air, by_step=False)
     return _placed(replace(air, step=np.zeros_like(air.step)), order, devices, reach)
 
@@ -182,17 +162,6 @@ def in_frames_s(air: OnAir, slots: Slots) -> Callable[[int], float]:
 
     While chunk c is at a step, the chunk after it is one step behind, so each turn plays one frame:
     the slots of the transmissions that have a chunk to send, each as long as the longest of them.
-
-    Args:
-        air: the transmissions of the pattern, all chunks of each together.
-        slots: the frame.
-
-    >>> route = Route.build("path", edges=[[0, 1], [1, 2], [2, 3]], edge=[0, 1, 2], step=[0, 1, 2],
-    ...                     forward=True, bits=12.0, repeats=1, uses=1)
-    >>> air = on_air(route, LinkCosts(*np.ones((4, 3))), broadcast=False)
-    >>> seconds = in_frames_s(air, frame(air, 4, None))
-    >>> [seconds(chunks) for chunks in (1, 2, 3, 12)]  # the first and the last link share a slot
-    [36.0, 36.0, 32.0, 26.0]
     """
     steps = int(air.step.max(initial=-1)) + 1
     longest = np.zeros((len(slots.lengths_s), steps))
@@ -228,12 +197,6 @@ def shared_s(route: Route, costs: LinkCosts, devices: int, medium: Medium) -> fl
     """Seconds of one exchange in a shared medium.
 
     Each play of a pattern begins when the one before it has ended.
-
-    >>> from joulemesh.aggregation.gossip import metropolis_route
-    >>> triangle = metropolis_route(np.array([[0, 1], [0, 2], [1, 2]]), 8.0, 5)
-    >>> costs = LinkCosts(*np.ones((4, 3)))
-    >>> [shared_s(triangle, costs, 3, Medium(shared=True, broadcast=one)) for one in (False, True)]
-    [240.0, 120.0]
     """
     air = on_air(route, costs, broadcast=medium.broadcast)
     if route.chunks > 1:
@@ -246,11 +209,6 @@ def least_slots_s(air: OnAir, devices: int) -> float:
 
     At any length t, the transmissions longer than t need as many slots longer than t as there are
     at the device that has the most of them: the integral over t.
-
-    >>> from joulemesh.aggregation.gossip import metropolis_route
-    >>> path = metropolis_route(np.array([[0, 1], [1, 2]]), 8.0, 1)
-    >>> least_slots_s(on_air(path, LinkCosts(*np.ones((4, 2))), broadcast=False), 3)
-    32.0
     """
     order = np.argsort(-air.seconds, kind="stable")
     receivers = air.receivers()
@@ -289,10 +247,6 @@ class Paths:
         sum of those times and C − 1 times the largest (a flow line). The last chunk is waited for
         along one chain, from some device up to the root and down to some other. Since the maximum
         of a chain is that of its way up or of its way down, two passes find the longest.
-
-        >>> one = np.array([1.0])
-        >>> Paths(one, one, one, one).seconds(8.0, 1), Paths(one, one, one, one).seconds(8.0, 4)
-        (16.0, 10.0)
         """
         more = chunks - 1
         up = np.max(self.up_sum + more * self.up_max) + np.max(self.down_sum)
@@ -301,12 +255,7 @@ class Paths:
 
 
 def paths(edges: IntArray, costs: LinkCosts, devices: int, root: int) -> Paths:
-    """The paths of a tree, from its links, their costs and its root.
-
-    >>> costs = LinkCosts(*np.array([[1.0, 2.0]] * 4))
-    >>> paths(np.array([[0, 1], [1, 2]]), costs, 3, 0).up_sum.tolist()
-    [0.0, 1.0, 3.0]
-    """
+    """The paths of a tree, from its links, their costs and its root."""
     tree = hang(edges, costs, devices, root)
     total, most = np.zeros((2, devices)), np.zeros((2, devices))
     each = np.stack([tree.up, tree.down])
@@ -325,11 +274,6 @@ def turns_s(route: Route, seconds: FloatArray, devices: int) -> float:
 
     Messages take both of their ends, one after another in the order of `Route.messages`. Those on
     links that share no device do not meet, and are played at once: the order is the same.
-
-    Args:
-        route: the pipelined route.
-        seconds: float64 [M]: time of each transmission of the pattern, all chunks together.
-        devices: number of devices of the graph.
     """
     lanes = _lanes(route, seconds / route.chunks)
     ready, last = np.zeros(devices), np.arange(route.length)
@@ -392,16 +336,6 @@ def exchange_energy_j(
 
     A broadcast is paid for once by its sender, for the dearest receiver; where both ends pay, every
     receiver pays for what it listens to.
-
-    Args:
-        route: what is sent.
-        costs: price of one bit on every link of the graph.
-        devices: number of devices N.
-        pays: ``"transmitter"``, or ``"both-ends"`` (eq. `ecp`).
-        medium: can one transmission serve several receivers?
-
-    Returns:
-        float64 [N].
     """
     sent, heard = exchange_parts_j(route, costs, devices, pays, medium)
     return sent + heard
@@ -542,11 +476,7 @@ def edge_colours(edges: IntArray, devices: int) -> IntArray:
 def pairwise_parts_j(
     edges: IntArray, pairs: IntArray, costs: LinkCosts, devices: int, bits: float, pays: str
 ) -> tuple[FloatArray, FloatArray]:
-    """`exchange_parts_j` of many pairwise exchanges at once: ``pairs`` int [n, K], −1 for none.
-
-    Returns:
-        float64 [n, N]: joules to send and to receive.
-    """
+    """`exchange_parts_j` of many pairwise exchanges at once: ``pairs`` int [n, K], −1 for none."""
     exchanges, costs = len(pairs), costs.for_messages(bits)
     row = np.repeat(np.arange(exchanges), pairs.shape[1])
     link = pairs.ravel()
@@ -628,23 +558,7 @@ class Moments:
 def moments(
     route: Route, costs: LinkCosts, devices: int, clock: str, medium: Medium, latency_s: float
 ) -> Moments:
-    """When the transmissions of an exchange begin and end.
-
-    Args:
-        route: what is sent.
-        costs: price of one bit on every link of the graph.
-        devices: number of devices N.
-        clock: ``"critical-path"``, or ``"paper"`` (eq. `tcp`), which knows no order of messages.
-        medium: how transmissions share the air.
-        latency_s: seconds of the exchange by the price list, for the paper's clock.
-
-    >>> from joulemesh.aggregation.air import ORTHOGONAL
-    >>> route = Route.build("path", edges=[[0, 1], [1, 2]], edge=[0, 1], forward=True, step=[0, 1],
-    ...                     bits=8.0, repeats=1, uses=1)
-    >>> found = moments(route, LinkCosts(*np.ones((4, 2))), 3, "critical-path", ORTHOGONAL, 16.0)
-    >>> found.start_s.tolist(), found.end_s.tolist()
-    ([[0.0, 8.0]], [[8.0, 16.0]])
-    """
+    """When the transmissions of an exchange begin and end."""
     air = on_air(route, costs, broadcast=medium.broadcast)
     if not len(route.edge):
         nothing = np.zeros((1, 0))

@@ -30,18 +30,7 @@ __all__ = [
 
 
 def neighbours(edges: IntArray, devices: int) -> list[list[int]]:
-    """Adjacency lists of a graph.
-
-    Args:
-        edges: int [E, 2], each link once.
-        devices: number of devices N.
-
-    Returns:
-        For each device its neighbours in ascending order.
-
-    >>> neighbours(np.array([[0, 1], [1, 2]]), 3)
-    [[1], [0, 2], [1]]
-    """
+    """Adjacency lists of a graph."""
     beside: list[list[int]] = [[] for _ in range(devices)]
     for i, j in edges.tolist():
         beside[i].append(j)
@@ -57,18 +46,7 @@ class Obstacle(NamedTuple):
 
 
 def obstacle(edges: IntArray, devices: int) -> Obstacle | None:
-    """A reason why the graph cannot contain a ring through all devices, found in linear time.
-
-    Args:
-        edges: int [E, 2], each link once.
-        devices: number of devices N.
-
-    Returns:
-        The obstacle, or None when none of the simple ones is present.
-
-    >>> obstacle(np.array([[0, 1], [1, 2]]), 3)
-    Obstacle(reason='{device} has 1 link, a ring needs 2', device=0)
-    """
+    """A reason why the graph cannot contain a ring through all devices, found in linear time."""
     if devices < 3:
         return Obstacle(f"{counted(devices, 'device')} cannot form a ring, 3 are needed")
     degree = np.bincount(edges.ravel(), minlength=devices)
@@ -198,18 +176,7 @@ class _Choices:
 
 
 def exact_cycle(beside: list[list[int]], limit: int) -> tuple[IntArray | None, bool, int]:
-    """Search all rings by choosing and cutting links, up to a limit.
-
-    Args:
-        beside: adjacency lists; every device has at least two neighbours.
-        limit: how many links may be chosen or cut, counting again after a wrong choice.
-
-    Returns:
-        The devices in ring order, or None; whether None is a proof; how many links were handled.
-
-    >>> exact_cycle([[1, 3], [0, 2], [1, 3], [0, 2]], limit=100)
-    (array([0, 1, 2, 3]), False, 9)
-    """
+    """Search all rings by choosing and cutting links, up to a limit."""
     n = len(beside)
     choices = _Choices([set(row) for row in beside], [[] for _ in beside], list(range(n)))
     todo = [(True, v, w) for v, row in enumerate(beside) if len(row) == 2 for w in row]
@@ -346,11 +313,7 @@ class _Cycle:
         return False
 
     def swap(self, v: int, rng: np.random.Generator) -> int:
-        """Replace a cycle device whose two cycle neighbours are both adjacent to v.
-
-        Returns:
-            The device removed, or v if there is none.
-        """
+        """Replace a cycle device whose two cycle neighbours are both adjacent to v."""
         replaceable = [
             c
             for a in self.beside[v]
@@ -365,18 +328,7 @@ class _Cycle:
 
 
 def grow_cycle(beside: list[list[int]], limit: int) -> tuple[IntArray | None, int]:
-    """Grow a cycle until it holds every device or no move helps.
-
-    Args:
-        beside: adjacency lists of a graph without ``obstacle``.
-        limit: how many devices may be looked at, a device counting each time.
-
-    Returns:
-        The devices in ring order, or None; and how many were looked at.
-
-    >>> grow_cycle([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]], limit=100)[0].tolist()
-    [0, 3, 1, 2]
-    """
+    """Grow a cycle until it holds every device or no move helps."""
     cycle, rng = _Cycle.shortest(beside), np.random.default_rng(0)
     turns = min(_TURNS, len(beside))
     seen = [follower >= 0 for follower in cycle.after]
@@ -443,21 +395,6 @@ def find_ring(
     """Find a ring through all devices (a Hamiltonian cycle), with bounded effort.
 
     The result depends on the arguments alone; nothing in it is random.
-
-    Args:
-        edges: int [E, 2], i < j, unique, sorted.
-        devices: number of devices N.
-        hint: an order that is believed to be a ring; used when it is one, else ignored.
-        limit: about how many search steps may be made before giving up.
-
-    Returns:
-        The search's outcome.
-
-    >>> square = np.array([[0, 1], [0, 3], [1, 2], [2, 3]])
-    >>> find_ring(square, 4).order.tolist()
-    [0, 1, 2, 3]
-    >>> find_ring(square[:3], 4).reason
-    '{device} has 1 link, a ring needs 2'
     """
     edges = _checked(edges, devices)
     if hint is not None:
@@ -485,38 +422,13 @@ def ring_route(order: ArrayLike, edges: IntArray, bits: float) -> Route:
     """The paper's ring: each device passes a whole vector to the next, N−1 times.
 
     In the first step it passes on its own; in the others, what came in the step before.
-
-    Args:
-        order: int [N]: the devices in ring order.
-        edges: int [E, 2]: the graph, i < j, unique, sorted.
-        bits: size of the parameter vector.
-
-    Returns:
-        The route: N transmissions in one step, played N−1 times.
-
-    >>> route = ring_route([0, 2, 1], np.array([[0, 1], [0, 2], [1, 2]]), bits=8.0)
-    >>> [(sender, receiver) for _, sender, receiver, _ in route.messages()]
-    [(0, 2), (2, 1), (1, 0), (0, 2), (2, 1), (1, 0)]
     """
     size = np.asarray(order).size
     return _along(order, edges, "ring", bits, repeats=size - 1, uses=size - 1)
 
 
 def chunked_route(order: ArrayLike, edges: IntArray, bits: float) -> Route:
-    """Ring-AllReduce: reduce-scatter, then all-gather, of one N-th of the vector at a time.
-
-    Args:
-        order: int [N]: the devices in ring order.
-        edges: int [E, 2]: the graph, i < j, unique, sorted.
-        bits: size of the parameter vector.
-
-    Returns:
-        The route: N transmissions of ``bits / N`` in one step, played 2(N−1) times.
-
-    >>> route = chunked_route([0, 2, 1], np.array([[0, 1], [0, 2], [1, 2]]), bits=9.0)
-    >>> route.count, float(route.bits[0])
-    (12, 3.0)
-    """
+    """Ring-AllReduce: reduce-scatter, then all-gather, of one N-th of the vector at a time."""
     size = max(1, np.asarray(order).size)
     repeats = 2 * (size - 1)
     return _along(order, edges, "ring-chunked", bits / size, repeats=repeats, uses=repeats / size)

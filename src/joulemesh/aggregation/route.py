@@ -168,27 +168,15 @@ class Route:
         return self.bits if self.chunks == 1 else self.bits / self.chunks
 
     def seconds(self, costs: LinkCosts) -> FloatArray:
-        """float64 [M]: time that each transmission of the pattern takes, all chunks together.
-
-        Args:
-            costs: price of one bit on every link of the graph, of a packet and of a message.
-        """
+        """float64 [M]: time that each transmission of the pattern takes, all chunks together."""
         return self._of(costs, costs.forward_s, costs.backward_s, "s")
 
     def joules(self, costs: LinkCosts) -> FloatArray:
-        """float64 [M]: energy that each transmission of the pattern takes, all chunks together.
-
-        Args:
-            costs: price of one bit on every link of the graph, of a packet and of a message.
-        """
+        """float64 [M]: energy that each transmission of the pattern takes, all chunks together."""
         return self._of(costs, costs.forward_j, costs.backward_j, "j")
 
     def receive_joules(self, costs: LinkCosts) -> FloatArray | None:
-        """float64 [M]: energy that receiving each transmission takes; None where it is free.
-
-        Args:
-            costs: price of one bit on every link of the graph, of a packet and of a message.
-        """
+        """float64 [M]: energy that receiving each transmission takes; None where it is free."""
         forward, backward = costs.forward_receive_j, costs.backward_receive_j
         if forward is None or backward is None:
             if costs.message is None or costs.message.forward_receive_j is None:
@@ -235,17 +223,7 @@ class Route:
                 yield play * self.steps + step, sender, receiver, bits
 
     def chunk_messages(self) -> Iterator[tuple[int, int, int, int, float]]:
-        """`messages` of a pipelined route: (step, chunk, sender, receiver, bits of the chunk).
-
-        >>> route = Route.build("tree", edges=[[0, 1]], edge=[0, 0], forward=[True, False],
-        ...                     step=[0, 1], bits=8.0, repeats=1, uses=2).in_chunks(2)
-        >>> for message in route.chunk_messages():
-        ...     print(message)
-        (0, 0, 0, 1, 4.0)
-        (1, 1, 0, 1, 4.0)
-        (1, 0, 1, 0, 4.0)
-        (2, 1, 1, 0, 4.0)
-        """
+        """`messages` of a pipelined route: (step, chunk, sender, receiver, bits of the chunk)."""
         sender, receiver, bits = self.sender, self.receiver, self.bits / self.chunks
         for step, chunk, row in self.chunk_rows():
             yield step, chunk, int(sender[row]), int(receiver[row]), float(bits[row])

@@ -297,11 +297,7 @@ class Choice:
     fit: Fit
 
     def ready(self, conditions: Conditions) -> Scheme:
-        """The scheme itself, on the graph for which it was chosen.
-
-        Raises:
-            InfeasibleError: it would need more gossip rounds than can be planned.
-        """
+        """The scheme itself, on the graph for which it was chosen."""
         return self.kind.ready(conditions, self.fit, self.reason)
 
 

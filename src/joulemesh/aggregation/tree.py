@@ -64,12 +64,7 @@ _SOME_PLAYED = 2_000  # beyond, schedules are too dear to compare
 
 
 def spanning_tree(edges: IntArray, weight: FloatArray, devices: int) -> IntArray:
-    """Kruskal's minimum spanning tree, as sorted positions in ``edges`` (which must be sorted).
-
-    >>> edges = np.array([[0, 1], [0, 2], [1, 2]])
-    >>> spanning_tree(edges, np.array([3.0, 1.0, 2.0]), 3).tolist()
-    [1, 2]
-    """
+    """Kruskal's minimum spanning tree, as sorted positions in ``edges`` (which must be sorted)."""
     key = edges[:, 0] * devices + edges[:, 1]
     # Kruskal's algorithm is over once all are joined: in a dense graph the cheapest links do that.
     few = min(_CHEAPEST * devices, len(edges))
@@ -216,16 +211,7 @@ def tree_route(
     bits: float,
     medium: Medium,
 ) -> Route:
-    """Reduce along the tree to its best root, then broadcast back along the same links.
-
-    Args:
-        graph_edges: int [E, 2]: the graph's links.
-        links: positions in ``graph_edges`` of the tree's links.
-        costs: price of one bit on every link of the graph.
-        devices: number of devices of the graph.
-        bits: size of the parameter vector.
-        medium: of the graph's devices.
-    """
+    """Reduce along the tree to its best root, then broadcast back along the same links."""
     edges, tree_costs = graph_edges[links], costs.take(links).for_messages(bits)
     root = best_root(edges, tree_costs, devices, medium)
     return _rooted_route(edges, tree_costs, devices, bits, root).on_links(links)
@@ -254,13 +240,7 @@ def _rooted_route(edges: IntArray, costs: LinkCosts, devices: int, bits: float, 
 
 
 def branch_sizes(route: Route) -> dict[int, int]:
-    """Number of devices in the branch of each device of a tree, itself included.
-
-    >>> route = Route.build("tree", edges=[[0, 1], [1, 2]], edge=[0, 1, 1, 0], step=[0, 1, 2, 3],
-    ...                     forward=[True, True, False, False], bits=8.0, repeats=1, uses=2)
-    >>> branch_sizes(route.rooted(2))
-    {0: 1, 1: 2, 2: 3}
-    """
+    """Number of devices in the branch of each device of a tree, itself included."""
     sizes = dict.fromkeys(np.unique(route.edges).tolist(), 1)
     up = route.step < route.steps // 2
     for sender, receiver in zip(
@@ -297,13 +277,7 @@ def link_seconds(costs: LinkCosts) -> FloatArray:
 
 
 def weighted_tree(edges: IntArray, costs: LinkCosts, devices: int, weight_w: float) -> WeightedTree:
-    """The spanning tree that is the cheapest if a second is worth ``weight_w`` joules.
-
-    >>> edges, second = np.array([[0, 1], [0, 2], [1, 2]]), np.array([1.0, 1.0, 9.0])
-    >>> costs = LinkCosts(second, second, np.array([3.0, 1.0, 2.0]), np.array([3.0, 1.0, 2.0]))
-    >>> [weighted_tree(edges, costs, 3, weight).links.tolist() for weight in (0.0, 1.0)]
-    [[1, 2], [0, 1]]
-    """
+    """The spanning tree that is the cheapest if a second is worth ``weight_w`` joules."""
     joules, seconds = costs.weight(), link_seconds(costs)
     if np.isinf(weight_w):
         links = spanning_tree(edges, seconds, devices)
@@ -315,22 +289,7 @@ def weighted_tree(edges: IntArray, costs: LinkCosts, devices: int, weight_w: flo
 def hull_of_trees(
     edges: IntArray, costs: LinkCosts, devices: int, *, most_joules: float = np.inf
 ) -> list[WeightedTree]:
-    """The trees of all weights λ, from the fewest joules on: the corners of the lower hull.
-
-    Args:
-        edges: int [E, 2]: the graph's links, sorted.
-        costs: price of one bit on each of them.
-        devices: number of devices.
-        most_joules: trees that take more per bit are left out.
-
-    Returns:
-        At most 16 trees: ascending joules, descending seconds.
-
-    >>> edges, second = np.array([[0, 1], [0, 2], [1, 2]]), np.array([1.0, 1.0, 9.0])
-    >>> costs = LinkCosts(second, second, np.array([3.0, 1.0, 2.0]), np.array([3.0, 1.0, 2.0]))
-    >>> [(tree.joules, tree.seconds) for tree in hull_of_trees(edges, costs, 3)]
-    [(6.0, 20.0), (8.0, 4.0)]
-    """
+    """The trees of all weights λ, from the fewest joules on: the corners of the lower hull."""
     found = [weighted_tree(edges, costs, devices, weight) for weight in (0.0, np.inf)]
     gaps = [(found[0], found[1])]
     while gaps and len(found) < _MOST_TREES:
@@ -359,10 +318,6 @@ def device_joules(edges: IntArray, links: IntArray, costs: LinkCosts, devices: i
     """float64 [N]: joules of each device if one bit passes each link of a tree both ways.
 
     They do not depend on the root (notes: price-of-an-exchange).
-
-    >>> costs = LinkCosts(*np.array([[1.0, 2.0]] * 2), *np.array([[1.0, 2.0], [3.0, 4.0]]))
-    >>> device_joules(np.array([[0, 1], [1, 2]]), np.array([0, 1]), costs, 3).tolist()
-    [1.0, 5.0, 4.0]
     """
     return costs.take(links).device_j(edges[links], devices)
 
@@ -380,27 +335,12 @@ def most_chunks(bits: float, devices: int, packet_bits: float = FRAME_BITS) -> i
 
     Chunks are kept to the size of a packet, or to that of Ring-AllReduce, the vector in N parts, if
     that is less; but not below a small frame, unless packets are smaller.
-
-    >>> most_chunks(159_010 * 32.0, 20), most_chunks(60_000.0, 20), most_chunks(100.0, 20)
-    (424, 20, 1)
     """
     return max(1, int(bits // packet_bits), min(devices, int(bits // SMALL_FRAME_BITS)))
 
 
 def least_s(edges: IntArray, costs: LinkCosts, devices: int, bits: float, medium: Medium) -> float:
-    """Seconds that no number of chunks goes below: of the slowest link, or the busiest device.
-
-    Args:
-        edges: int [E', 2]: the tree's links.
-        costs: price of one bit on each of them.
-        devices: number of devices of the graph.
-        bits: size of the parameter vector.
-        medium: of the graph's devices.
-
-    >>> edges, costs = np.array([[0, 1], [1, 2]]), LinkCosts(*np.ones((4, 2)))
-    >>> [least_s(edges, costs, 3, 12.0, Medium(duplex)) for duplex in ("orthogonal", "half")]
-    [12.0, 48.0]
-    """
+    """Seconds that no number of chunks goes below: of the slowest link, or the busiest device."""
     if not medium.turns or medium.broadcast:
         both = np.concatenate([costs.forward_s, costs.backward_s])
         return bits * float(np.max(both, initial=0.0))
@@ -462,23 +402,7 @@ def _colours(parent: IntArray, child: IntArray, depth: IntArray, devices: int) -
 def pipelined_s(
     route: Route, costs: LinkCosts, devices: int, medium: Medium
 ) -> Callable[[int], float]:
-    """Seconds of a pipelined tree as a function of its number of chunks.
-
-    Args:
-        route: along the tree, with any number of chunks.
-        costs: price of one bit on every link of the graph.
-        devices: number of devices of the graph.
-        medium: of the graph's devices.
-
-    >>> edges, costs = np.array([[0, 1], [1, 2]]), LinkCosts(*np.ones((4, 2)))
-    >>> route = chunked_tree_route(edges, np.arange(2), costs, 3, 12.0, Medium())
-    >>> seconds = pipelined_s(route, costs, 3, Medium())
-    >>> [seconds(chunks) for chunks in (1, 2, 4, 12)]
-    [24.0, 18.0, 15.0, 13.0]
-    >>> seconds = pipelined_s(route, costs, 3, Medium("half"))  # device 1 is never idle
-    >>> [seconds(chunks) for chunks in (1, 2, 4, 12)]
-    [48.0, 48.0, 48.0, 48.0]
-    """
+    """Seconds of a pipelined tree as a function of its number of chunks."""
     if not len(route.edge):
         return lambda chunks: 0.0
     if costs.free:  # chunks cost no more than their bits: what is found once serves all of them
@@ -519,21 +443,6 @@ def choose_chunks(route: Route, costs: LinkCosts, devices: int, medium: Medium) 
     Where packets and messages have a price, more chunks cost more joules and may take longer: the
     fewest are taken that come within 1 % of the least joules × seconds. Those are tried that fill
     their packets, and numbers in between.
-
-    Args:
-        route: along the tree, with any number of chunks.
-        costs: price of one bit on every link of the graph, of a packet and of a message.
-        devices: number of devices of the graph.
-        medium: of the graph's devices.
-
-    >>> edges, costs = np.array([[0, 1], [1, 2]]), LinkCosts(*np.full((4, 2), 1e-6))
-    >>> route = chunked_tree_route(edges, np.arange(2), costs, 3, 1e6, Medium())
-    >>> choose_chunks(route, costs, 3, Medium())
-    46
-    >>> from joulemesh.world.links import Framing
-    >>> dear = costs.framed(edges, Framing(12_000.0, message_s=0.1))
-    >>> choose_chunks(route, dear, 3, Medium())
-    3
     """
     if not len(route.edge):
         return 1
@@ -553,11 +462,7 @@ def choose_chunks(route: Route, costs: LinkCosts, devices: int, medium: Medium) 
 
 
 def _worth_trying(bits: float, most: int, packet_bits: float) -> list[int]:
-    """Numbers of chunks from 1 to ``most``: a geometric grid, and those that fill their packets.
-
-    >>> _worth_trying(1000.0, 10, 100.0)
-    [1, 2, 3, 4, 5, 6, 7, 9, 10]
-    """
+    """Numbers of chunks from 1 to ``most``: a geometric grid, and those that fill their packets."""
     grid, last = {1, most}, 1.0
     while last < most:
         last *= _FINE
@@ -577,11 +482,6 @@ def fewest_chunks(seconds: Callable[[int], float], most: int, medium: Medium) ->
     step have found their pace, so that C chunks take C · seconds(C) = a + b·C, which the last two
     that were tried decide. In slots the same numbers are tried, and one frame gives the seconds of
     any.
-
-    >>> fewest_chunks(lambda chunks: 1.0 + 9.0 / chunks, 10_000, Medium())
-    826
-    >>> fewest_chunks(lambda chunks: 1.0 + 9.0 / chunks, 10_000, Medium("half"))
-    826
     """
     grid, price = sorted({1, most}), seconds
     if medium.turns:

@@ -79,15 +79,6 @@ def paper_plan(setting: Setting, rounds: str) -> Plan:
 
     Policies share n, so that only the spread of the rounds differs. The n of a plan whose devices
     may skip training is no guide: then the scenario's own wish decides, and Theorem 3 the scheme.
-
-    Args:
-        setting: the terms.
-        rounds: the policy.
-
-    >>> from joulemesh import Scenario
-    >>> plan = paper_plan(Setting(Scenario.preset("default")), "theorem4")
-    >>> plan.scheme, bool(plan.rounds.min() >= 1)
-    ('tree', True)
     """
     own = setting.scenario.plan
     if rounds == own.rounds:
@@ -155,11 +146,6 @@ def scheme_prices(setting: Setting, tau: int) -> Prices:
     Under fading a known channel lets the tree follow the gains; an unknown one leaves it where
     the forecast put it, and the realised gains decide the price. Link costs are flooded whenever
     the plan floods them. No exchange is skipped.
-
-    >>> from joulemesh import Scenario
-    >>> prices = scheme_prices(Setting(Scenario.preset("adaptive")), 3)
-    >>> prices(0, 50).iterations  # all alike
-    1
     """
     scheme, ground = setting.scheme, setting.ground
 

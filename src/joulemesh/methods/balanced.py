@@ -61,16 +61,7 @@ def mixing_contender(
     squeeze: Compressor | None = None,
     gamma: float | None = None,
 ) -> Contender:
-    """τ1 local steps and τ2 Metropolis mixings, as a contender.
-
-    Args:
-        name: as the user wrote it.
-        setting: the terms.
-        tau1: local rounds.
-        tau2: mixings; 0 for none.
-        squeeze: compresses what is sent (CHOCO); None sends whole models.
-        gamma: CHOCO's consensus step; the compressor's own default unless given.
-    """
+    """τ1 local steps and τ2 Metropolis mixings, as a contender."""
     edges, devices, size = setting.world.graph.edges, setting.devices, setting.work.parameters
     per_parameter = setting.scenario.network.bits_per_parameter
     bits = setting.work.model_bits if squeeze is None else squeeze.bits(size, per_parameter)
@@ -139,11 +130,7 @@ def _apart(setting: Setting, route: Route, compressed: bool) -> Route:
 def _linked(
     setting: Setting, made: Contender, route: Route, exchange: Callable[[Links], Exchange]
 ) -> Contender:
-    """Compressed mixing as it turns out where packets are lost: with copies for every link.
-
-    Raises:
-        ScenarioError: the copies are too many.
-    """
+    """Compressed mixing as it turns out where packets are lost: with copies for every link."""
     from joulemesh.methods.choco import Links
 
     made, found = drawn(setting, made, lambda t: route)
@@ -177,11 +164,6 @@ class CooperativeBound:
         smoothness: L.
         variance: σ², of a stochastic gradient.
         gap: F(u_1) − F_inf.
-
-    >>> bound = CooperativeBound(contraction=0.0, devices=4, learning_rate=0.1, smoothness=1.0,
-    ...                          variance=1.0, gap=5.0)
-    >>> float(bound.of(2, 1, 10))  # 5 + 0.025 + 0.01 (2 - 1)
-    5.035
     """
 
     contraction: float
@@ -206,18 +188,7 @@ class CooperativeBound:
 def choose_pair(
     setting: Setting, tau1: int | None = None, tau2: int | None = None, *, bits: float | None = None
 ) -> tuple[int, int, str]:
-    """The balance: the (τ1, τ2) of the least bound, K being what the budget then pays for.
-
-    Args:
-        setting: the terms; batteries limit K, where time is limited so does the clock, and on
-            equal iterations n does.
-        tau1: fixed, if given.
-        tau2: fixed, if given.
-        bits: of one message; the whole model unless given.
-
-    Returns:
-        τ1, τ2 and how they came about.
-    """
+    """The balance: the (τ1, τ2) of the least bound, K being what the budget then pays for."""
     constants, rate = setting.scenario.bounds, setting.scenario.training.learning_rate
     known = (constants.smoothness, constants.gradient_variance, constants.initial_gap)
     # Without mixing the bound is infinite, and balances nothing.

@@ -146,11 +146,7 @@ class Parameter:
 
 
 def whole(least: int = 1, *, meaning: str = "", default: str = "") -> Parameter:
-    """A whole number of at least ``least``.
-
-    >>> whole(1, meaning="rounds in an iteration", default="3").read("3")
-    3
-    """
+    """A whole number of at least ``least``."""
 
     def read(text: str) -> int:
         value = int(text)
@@ -162,11 +158,7 @@ def whole(least: int = 1, *, meaning: str = "", default: str = "") -> Parameter:
 
 
 def number(most: float = 1.0, *, meaning: str = "", default: str = "") -> Parameter:
-    """A number above 0, up to ``most``.
-
-    >>> number().read("0.1")
-    0.1
-    """
+    """A number above 0, up to ``most``."""
 
     def read(text: str) -> float:
         value = float(text)
@@ -178,12 +170,7 @@ def number(most: float = 1.0, *, meaning: str = "", default: str = "") -> Parame
 
 
 def entry(registry: Registry[Any], *, meaning: str = "", default: str = "") -> Parameter:
-    """The name of an entry of a registry, built in or the user's own.
-
-    >>> from joulemesh.registries import POLICIES
-    >>> entry(POLICIES).read("backfill")
-    'backfill'
-    """
+    """The name of an entry of a registry, built in or the user's own."""
 
     def read(text: str) -> str:
         if text not in registry:
@@ -195,11 +182,7 @@ def entry(registry: Registry[Any], *, meaning: str = "", default: str = "") -> P
 
 
 def choice(*words: str, meaning: str = "", default: str = "") -> Parameter:
-    """One of some words.
-
-    >>> choice("sent", "shared").read("shared")
-    'shared'
-    """
+    """One of some words."""
 
     def read(text: str) -> str:
         if text not in words:

@@ -81,21 +81,13 @@ class Compressor:
         return self.kind if self.kind == "identity" else f"{self.kind}:{self.amount:g}"
 
     def kept(self, size: int) -> int:
-        """Numbers sent of ``size``.
-
-        >>> Compressor("topk", 0.1).kept(4810)
-        481
-        """
+        """Numbers sent of ``size``."""
         if self.kind in ("topk", "randk"):
             return max(1, math.floor(self.amount * size))
         return size
 
     def bits(self, size: int, bits_per_parameter: int) -> float:
-        """Bits of one message.
-
-        >>> Compressor("topk", 0.1).bits(1000, 32), Compressor("qsgd", 8).bits(1000, 32)
-        (4200.0, 5064.0)
-        """
+        """Bits of one message."""
         if self.kind == "qsgd":
             norms = math.ceil(size / BUCKET) * _NORM_BITS
             return float(size * (1 + math.ceil(math.log2(self.amount + 1))) + norms)
@@ -110,11 +102,7 @@ class Compressor:
         return 1.0 + min(together / self.amount**2, math.sqrt(together) / self.amount)
 
     def passes(self, size: int) -> float:
-        """δ: the share of a message's squared norm that surely passes.
-
-        >>> Compressor("identity").passes(1000), Compressor("randk", 0.1).passes(1000)
-        (1.0, 0.1)
-        """
+        """δ: the share of a message's squared norm that surely passes."""
         return self.kept(size) / size / self.shrink(size)
 
     def step(self, size: int) -> float:
@@ -125,19 +113,12 @@ class Compressor:
         the graph or on the number of parameters (``python -m benchmarks.consensus``): devices come
         together at least half as fast with this default as with the best of nine steps, on rings,
         grids, geometric and complete graphs of 9 and 25 devices.
-
-        >>> Compressor("identity").step(1000), Compressor("topk", 0.1).step(1000)
-        (1.0, 0.2)
         """
         return min(1.0, _STEPS[self.kind] * self.passes(size))
 
 
 def compressor(text: str) -> Compressor:
-    """Read ``identity``, ``topk:0.1``, ``randk:0.1`` or ``qsgd:8``; ValueError for all else.
-
-    >>> compressor("qsgd:8")
-    Compressor(kind='qsgd', amount=8.0)
-    """
+    """Read ``identity``, ``topk:0.1``, ``randk:0.1`` or ``qsgd:8``; ValueError for all else."""
     kind, _, amount = text.partition(":")
     if kind == "identity" and not amount:
         return Compressor("identity")
@@ -160,19 +141,7 @@ def choco(
     away: bool = False,
     wire: str = "",
 ) -> Exchange:
-    """The exchange; its state is the public copies, [N, P].
-
-    Args:
-        squeeze: Q.
-        size: number of parameters.
-        mixings: τ2.
-        gamma: γ.
-        away: whether devices may be away: they send nothing then, and their copies stay.
-        wire: the type to which the numbers of a message are rounded; empty if they are not.
-
-    Returns:
-        The exchange; the schedule's ``mixing`` is C.
-    """
+    """The exchange; its state is the public copies, [N, P]."""
     sent = rounded_to_wire(squeeze, wire)
 
     def init(params: Tree) -> Array:
@@ -215,17 +184,7 @@ class Links(NamedTuple):
 
     @classmethod
     def of(cls, sender: IntArray, receiver: IntArray, weights: FloatArray) -> Links:
-        """The links of messages, each of which has one the other way.
-
-        Args:
-            sender: int [M].
-            receiver: int [M].
-            weights: float64 [M], C of each.
-
-        >>> links = Links.of(np.array([0, 1]), np.array([1, 0]), np.full(2, 0.5))
-        >>> links.heard.tolist(), links.said.tolist(), links.weight.tolist()
-        ([[1], [0]], [[0], [1]], [[0.5], [0.5]])
-        """
+        """The links of messages, each of which has one the other way."""
         order = np.lexsort((sender, receiver))  # by receiver, then by sender
         back = np.empty_like(order)
         back[order] = np.lexsort((receiver, sender))
@@ -241,18 +200,7 @@ class Links(NamedTuple):
 def linked_choco(
     squeeze: Compressor, mixings: int, gamma: float, links: Links, wire: str = ""
 ) -> Exchange:
-    """The exchange where messages are lost; its state is the copies of all links, [M, P].
-
-    Args:
-        squeeze: Q.
-        mixings: τ2.
-        gamma: γ.
-        links: with their weights.
-        wire: the type to which the numbers of a message are rounded; empty if they are not.
-
-    Returns:
-        The exchange; the schedule's ``arrived`` is bool [τ2, M].
-    """
+    """The exchange where messages are lost; its state is the copies of all links, [M, P]."""
     short = rounded_to_wire(squeeze, wire)
 
     def init(params: Tree) -> Array:
@@ -291,20 +239,7 @@ def _numbers(count: int) -> Any:
 
 
 def compress(squeeze: Compressor, x: Array, keys: draws.Key) -> Array:
-    """Q of every row: what the receivers make of the message.
-
-    Args:
-        squeeze: which Q.
-        x: [N, P].
-        keys: two uint32 [N].
-
-    Returns:
-        [N, P].
-
-    >>> x = np.array([[3.0, -4.0, 0.0, 1.0]])
-    >>> compress(Compressor("topk", 0.5), x, (np.zeros(1, np.uint32),) * 2).tolist()
-    [[3.0, -4.0, 0.0, 0.0]]
-    """
+    """Q of every row: what the receivers make of the message."""
     size, xp = x.shape[1], namespace(x)
     if squeeze.kind == "identity":
         return x
@@ -326,18 +261,7 @@ def compress(squeeze: Compressor, x: Array, keys: draws.Key) -> Array:
 
 
 def largest(values: Array, count: int) -> Array:
-    """Mark exactly ``count`` of the largest numbers of every row, the first among equals.
-
-    Args:
-        values: [N, P], not negative.
-        count: from 1 to P.
-
-    Returns:
-        bool [N, P].
-
-    >>> largest(np.array([[1.0, 3.0, 1.0, 2.0]]), 3).tolist()
-    [[True, True, False, True]]
-    """
+    """Mark exactly ``count`` of the largest numbers of every row, the first among equals."""
     xp = namespace(values)
     if is_jax(values):
         values, floor = _bisected(values, count)

@@ -46,16 +46,7 @@ def _star(devices: int) -> IntArray:
 
 
 def star_route(devices: int, bits: float, who: IntArray | None = None) -> Route:
-    """Everybody to the server, then the server to everybody.
-
-    Args:
-        devices: number N of devices; the server is device N.
-        bits: of a model.
-        who: only these devices; all of them unless given.
-
-    >>> list(star_route(2, 8.0).messages())
-    [(0, 0, 2, 8.0), (0, 1, 2, 8.0), (1, 2, 0, 8.0), (1, 2, 1, 8.0)]
-    """
+    """Everybody to the server, then the server to everybody."""
     links = np.arange(devices) if who is None else who
     count = len(links)
     return (
@@ -75,12 +66,7 @@ def star_route(devices: int, bits: float, who: IntArray | None = None) -> Route:
 
 
 def star(setting: Setting, places_m: FloatArray | None = None) -> Ground:
-    """The devices and their server, which is device N, with the links between them.
-
-    Args:
-        setting: the terms of the comparison.
-        places_m: [N, 2]: where devices are; where they begin unless given.
-    """
+    """The devices and their server, which is device N, with the links between them."""
     network, world = setting.scenario.network, setting.world
     devices, positions_m = world.devices, world.graph.positions_m if places_m is None else places_m
     away_m = np.linalg.norm(positions_m - network.area_m / 2, axis=1)
@@ -207,16 +193,6 @@ def star_mixing(devices: int, lost: IntArray) -> FloatArray:
     """What an exchange does if some messages of `star_route` are lost.
 
     The server's mean is that of the models that arrive; who does not hear of it keeps its own.
-
-    Args:
-        devices: N.
-        lost: positions of the lost messages in the route.
-
-    Returns:
-        float64 [N, N].
-
-    >>> star_mixing(3, np.array([1, 5])).tolist()
-    [[0.5, 0.0, 0.5], [0.5, 0.0, 0.5], [0.0, 0.0, 1.0]]
     """
     arrived = np.ones(2 * devices, np.bool_)
     arrived[lost] = False

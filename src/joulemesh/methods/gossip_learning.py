@@ -168,12 +168,7 @@ class GossipLearning:
         return self.neighbours.route(sender, receiver, bits, uses)
 
     def exchange(self, to: IntArray | None = None) -> Exchange:
-        """The exchange; its state is the ages, int32 [N, S] (S = 1 in the random form).
-
-        Args:
-            to: [n, N]: whom each device sends to in each iteration, N for nobody, where not all
-                take part; otherwise they are drawn.
-        """
+        """The exchange; its state is the ages, int32 [N, S] (S = 1 in the random form)."""
         count = len(self.neighbours.degree)
 
         def init(params: Tree) -> Array:
@@ -216,15 +211,7 @@ class GossipLearning:
 def _merge(
     flat: Array, age: Array, to: Array, coordinates: Array, column: Array
 ) -> tuple[Array, Array]:
-    """Merge every message into its receiver, one sender after another.
-
-    Args:
-        flat: [N, P], as sent.
-        age: int32 [N, S], as sent.
-        to: [N], the receiver of each device's message; N for nobody, or if it is lost.
-        coordinates: int32 [N, m], P beyond a message's end.
-        column: int32 [N], which of the ages goes with the message.
-    """
+    """Merge every message into its receiver, one sender after another."""
     count, size = flat.shape
     senders, xp = np.arange(count), namespace(age)
     # A row more and a column more take what nobody receives.

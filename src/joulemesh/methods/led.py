@@ -47,14 +47,7 @@ from joulemesh.training.from_plan import power_mixing, require_room
 
 @lru_cache(maxsize=32)  # equal exchanges share their compiled programs
 def led(strength: float) -> Exchange:
-    """The exchange; its state is y.
-
-    Args:
-        strength: β τ, what of y an iteration's steps subtract in all.
-
-    Returns:
-        The exchange; the schedule's ``mixing`` is W.
-    """
+    """The exchange; its state is y."""
 
     def init(params: Tree) -> Tree:
         return tree_map(lambda leaf: namespace(leaf).zeros_like(leaf), params)
@@ -103,15 +96,7 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
 
 
 def without(weights: FloatArray, pairs: IntArray) -> FloatArray:
-    """W without some pairs of devices: what they would give each other, each keeps to itself.
-
-    Args:
-        weights: float64 [N, N], symmetric.
-        pairs: int [k, 2], i < j; the same pair may come twice.
-
-    >>> without(np.full((2, 2), 0.5), np.array([[0, 1], [0, 1]])).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    """
+    """W without some pairs of devices: what they would give each other, each keeps to itself."""
     left = weights.copy()
     first, second = np.unique(pairs, axis=0).T
     share = weights[first, second]

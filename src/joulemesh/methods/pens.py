@@ -127,13 +127,7 @@ class Pens:
         return self.kept >= self.looked_at
 
     def first(self, t: Any, xp: Any = np, there: Any = None) -> Any:
-        """int [N, n]: places of the neighbours sampled in iteration t of phase 1; −1 for none.
-
-        Args:
-            t: the iteration, uint32 from 0.
-            xp: NumPy or its like in JAX.
-            there: bool [N, widest]: the neighbours who take part, if the exchange is not asked.
-        """
+        """int [N, n]: places of the neighbours sampled in iteration t of phase 1; −1 for none."""
         there = self._there(t) if there is None else there
         drawn = xp.where(there, self._scores(PENS_FIRST, t), _NEVER)
         return _lowest(drawn, self.looked(there), self._widest(self.sampled))
@@ -249,10 +243,6 @@ def selected(tally: Tally, kept: Any, looked_at: Any) -> Array:
     """bool [N, widest]: neighbours among the best more often than chance would put them there.
 
     count > sampled · m/n, in whole numbers.
-
-    >>> tally = Tally(np.array([[3, 1]]), np.array([[4, 4]]))
-    >>> selected(tally, np.array([1]), np.array([2])).tolist()
-    [[True, False]]
     """
     return tally.best * looked_at[:, None] > tally.sampled * kept[:, None]
 

@@ -136,11 +136,7 @@ def _first_line(builder: Builder) -> str:
 
 
 def names() -> tuple[str, ...]:
-    """The methods that are known.
-
-    >>> names()[:3]
-    ('adaptive', 'spread', 'fixed')
-    """
+    """The methods that are known."""
     return METHODS.names()
 
 
@@ -203,11 +199,7 @@ def libraries(name: str) -> tuple[str, ...]:
 
 
 def split(text: str) -> list[str]:
-    """Take a list of methods apart; commas also separate the parameters of one.
-
-    >>> split("adaptive,balanced:tau1=4,tau2=2,fixed:3")
-    ['adaptive', 'balanced:tau1=4,tau2=2', 'fixed:3']
-    """
+    """Take a list of methods apart; commas also separate the parameters of one."""
     methods: list[str] = []
     for piece in (part.strip() for part in text.split(",")):
         # A parameter has its equals sign before any colon; a method never has.

@@ -49,19 +49,7 @@ class Neighbours(NamedTuple):
     edges: IntArray  # [E, 2], the graph's
 
     def route(self, sender: IntArray, receiver: IntArray, bits: FloatArray, uses: float) -> Route:
-        """The messages of one step, each from a device to one of its neighbours.
-
-        Args:
-            sender: int [M].
-            receiver: int [M].
-            bits: float [M].
-            uses: how often the whole model could have passed a link (the paper's K).
-
-        >>> graph = Graph(3, np.array([[0, 1], [1, 2]]), np.zeros((3, 2)))
-        >>> one = neighbours_of(graph).route(np.array([2]), np.array([1]), np.array([8.0]), 1.0)
-        >>> list(one.messages())
-        [(0, 2, 1, 8.0)]
-        """
+        """The messages of one step, each from a device to one of its neighbours."""
         wide = len(self.degree)
         key = np.minimum(sender, receiver) * wide + np.maximum(sender, receiver)
         link = np.searchsorted(self.edges[:, 0] * wide + self.edges[:, 1], key)
@@ -82,24 +70,14 @@ class Neighbours(NamedTuple):
         )
 
     def all_but(self, sender: IntArray, receiver: IntArray) -> NDArray[np.bool_]:
-        """bool [N, widest]: every device's places, except those of senders to receivers, int [k].
-
-        >>> ring = neighbours_of(Graph(3, np.array([[0, 1], [0, 2], [1, 2]]), np.zeros((3, 2))))
-        >>> ring.all_but(np.array([2]), np.array([0])).tolist()
-        [[True, False], [True, True], [True, True]]
-        """
+        """bool [N, widest]: every device's places, except those of senders to receivers."""
         left = np.ones(self.table.shape, np.bool_)
         left[receiver, np.argmax(self.table[receiver] == sender[:, None], axis=1)] = False
         return left
 
 
 def neighbours_of(graph: Graph) -> Neighbours:
-    """The neighbours of every device.
-
-    >>> star = Graph(3, np.array([[0, 1], [0, 2]]), np.zeros((3, 2)))
-    >>> neighbours_of(star).table.tolist()
-    [[1, 2], [0, 1], [0, 2]]
-    """
+    """The neighbours of every device."""
     n, count = graph.devices, len(graph.edges)
     ends = np.concatenate([graph.edges, graph.edges[:, ::-1]])
     order = np.lexsort((ends[:, 1], ends[:, 0]))
@@ -118,33 +96,14 @@ def world_key(seed: int, purpose: int) -> draws.Key:
 
 
 def scores(key: draws.Key, t: Any, devices: Any, width: int | IntArray) -> Any:
-    """Random words for each device and place: the smallest k of a row are k places at random.
-
-    Args:
-        key: two uint32 arrays of shape [1].
-        t: iteration, uint32 from 0.
-        devices: uint32 [N], their numbers.
-        width: places per device; or [N, width], by which numbers they are drawn, so that a place
-            keeps its word whatever others there are.
-
-    Returns:
-        uint32 [N, width], below 2**31 (what is larger never comes first).
-
-    >>> key = world_key(0, GOSSIP)
-    >>> scores(key, np.uint32(0), np.arange(3, dtype=np.uint32), 4).shape
-    (3, 4)
-    """
+    """Random words for each device and place: the smallest k of a row are k places at random."""
     each = draws.fold(draws.fold(key, t), devices)
     slots = np.arange(width) if isinstance(width, int) else width
     return draws.fold((each[0][:, None], each[1][:, None]), slots.astype(np.uint32))[0] >> _U(1)
 
 
 def hashed(word: Any) -> Any:
-    """Make every bit depend on every bit (the finaliser of MurmurHash3).
-
-    >>> int(hashed(np.array([1], np.uint32))[0])
-    1364076727
-    """
+    """Make every bit depend on every bit (the finaliser of MurmurHash3)."""
     word = (word ^ (word >> _U(16))) * _U(0x85EBCA6B)
     word = (word ^ (word >> _U(13))) * _U(0xC2B2AE35)
     return word ^ (word >> _U(16))
@@ -156,18 +115,6 @@ def permuted(key: draws.Key, positions: Any, size: int) -> Any:
     A Feistel network on a square grid that barely holds ``size`` numbers; what falls outside
     walks on until it is inside (Black, Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
     The work is in proportion to k; sorting random scores would be far slower on a CPU.
-
-    Args:
-        key: two uint32 arrays that broadcast with the positions.
-        positions: uint32, each below ``size``.
-        size: at least 1.
-
-    Returns:
-        int32, of the broadcast shape.
-
-    >>> key = (np.zeros(1, np.uint32), np.ones(1, np.uint32))
-    >>> sorted(permuted(key, np.arange(7, dtype=np.uint32), 7).tolist())
-    [0, 1, 2, 3, 4, 5, 6]
     """
     side, xp = _U(math.isqrt(size - 1) + 1), namespace(key[0])
     numbers = np.arange(_STAGES, dtype=np.uint32)

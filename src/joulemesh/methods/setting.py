@@ -62,11 +62,6 @@ def equal_terms(equal: str | None, *scenarios: Scenario) -> str:
     """What is equal for all methods, by its own name.
 
     Unless it is given, all that the scenarios bound: batteries, and the total time if one has it.
-
-    >>> equal_terms("energy"), equal_terms("budget")
-    ('batteries', 'budget')
-    >>> equal_terms(None, Scenario.preset("default")), equal_terms(None, Scenario.preset("paper"))
-    ('budget', 'batteries')
     """
     if equal is None:
         timed = any(scenario.budget.total_s is not None for scenario in scenarios)
@@ -87,21 +82,7 @@ def run_length(
     prices: Callable[[int, int], Ledger],
     last: Callable[[int], Ledger] | None = None,
 ) -> Ledger:
-    """Price as many iterations as the method may run.
-
-    Args:
-        setting: says what is equal, and the budgets.
-        name: of the method.
-        prices: the ledger of iterations start..stop−1; one row if all are alike.
-        last: the ledger of iteration t (from 0) if it is the last one, for a method that ends
-            otherwise than it goes on: its price is reserved.
-
-    Returns:
-        The ledger of the n iterations.
-
-    Raises:
-        InfeasibleError: not even the first can be paid.
-    """
+    """Price as many iterations as the method may run."""
     if setting.equal == "iterations":
         ledger = prices(0, setting.iterations)
         whole = ledger if ledger.iterations > 1 else ledger.tiled(setting.iterations)
@@ -122,17 +103,7 @@ def run_length(
 
 
 def cut(setting: Setting, name: str, ledger: Ledger, battery_j: FloatArray | None = None) -> Ledger:
-    """Keep the iterations that the equal budget pays for.
-
-    Args:
-        setting: says what is equal, and the budgets.
-        name: of the method.
-        ledger: of more iterations, or of as many.
-        battery_j: [N], if batteries have more than the setting's, because they are recharged.
-
-    Raises:
-        InfeasibleError: not even the first can be paid.
-    """
+    """Keep the iterations that the equal budget pays for."""
     if setting.equal == "iterations":
         return ledger
     n = payable(setting, ledger, battery_j)
@@ -178,13 +149,7 @@ def _alike(setting: Setting, one: Ledger) -> int:
 
 
 def payable(setting: Setting, ledger: Ledger, battery_j: FloatArray | None = None) -> int:
-    """How many of the iterations the budget pays for: the batteries, the clock, or both.
-
-    Args:
-        setting: says what is equal, and the budgets.
-        ledger: of the iterations.
-        battery_j: [N], if batteries have more than the setting's.
-    """
+    """How many of the iterations the budget pays for: the batteries, the clock, or both."""
     held_j = setting.battery_j if battery_j is None else battery_j
     n = ledger.iterations
     if setting.limits_time:
@@ -199,13 +164,7 @@ def _paid(budget: FloatArray, costs: FloatArray) -> int:
 
 
 def refusal(setting: Setting, name: str, one: Ledger) -> InfeasibleError:
-    """Why not even one iteration can be paid.
-
-    Args:
-        setting: says what is equal, and the budgets.
-        name: of the method.
-        one: the ledger of its first iteration.
-    """
+    """Why not even one iteration can be paid."""
     if setting.limits_time and one.seconds[0] > setting.limit_s:
         return InfeasibleError(
             "one iteration of {method} takes {needs_s}, but {limit}",
@@ -238,14 +197,7 @@ def refusal(setting: Setting, name: str, one: Ledger) -> InfeasibleError:
 def stop_notes(
     setting: Setting, ledger: Ledger, battery_j: FloatArray | None = None
 ) -> tuple[str, ...]:
-    """Why a plan ends, if it is none of the equal budgets that ends it.
-
-    Args:
-        setting: has the batteries and the clock.
-        ledger: of the whole plan. A battery ends it if it could not pay for one more iteration
-            like the last; on an equal budget, so does the clock.
-        battery_j: [N], if batteries have more than the setting's.
-    """
+    """Why a plan ends, if it is none of the equal budgets that ends it."""
     held_j = setting.battery_j if battery_j is None else battery_j
     left_j = held_j - ledger.spent_j
     left_s = setting.limit_s - float(ledger.seconds.sum()) if setting.limits_time else 0.0
@@ -269,14 +221,7 @@ def notes_on(
     at_most: bool = False,
     battery_j: FloatArray | None = None,
 ) -> tuple[str, ...]:
-    """What a reader should know of a ledger: missed deadlines, overdrawn batteries.
-
-    Args:
-        setting: has the budgets.
-        ledger: of the whole run.
-        at_most: the ledger is an upper bound.
-        battery_j: [N], if batteries have more than the setting's.
-    """
+    """What a reader should know of a ledger: missed deadlines, overdrawn batteries."""
     held_j = setting.battery_j if battery_j is None else battery_j
     notes = []
     most = "at most " if at_most else ""
@@ -680,13 +625,7 @@ class MethodAccount:
 def account_of(
     setting: Setting, contender: Contender, ledgers: Sequence[Ledger] = ()
 ) -> MethodAccount:
-    """The account of a method.
-
-    Args:
-        setting: its terms.
-        contender: the method.
-        ledgers: one for each seed, of what was sent so far; what is reserved unless given.
-    """
+    """The account of a method."""
     known = tuple(ledgers) or (contender.reserve,)
     schedule = contender.schedule
     energy = [ledger.energy_j.sum(axis=1) for ledger in known]

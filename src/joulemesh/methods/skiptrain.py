@@ -54,36 +54,17 @@ class Blocks:
     sync: int
 
     def allowed(self, iterations: int) -> NDArray[np.bool_]:
-        """In which of the first iterations devices may train.
-
-        >>> Blocks(2, 1).allowed(4).tolist()
-        [True, True, False, True]
-        """
+        """In which of the first iterations devices may train."""
         return np.asarray(np.arange(iterations) % (self.train + self.sync) < self.train)
 
     def count(self, iterations: Any) -> IntArray:
-        """T_train of T iterations, numbers that broadcast.
-
-        >>> Blocks(2, 1).count([1, 4]).tolist()
-        [1, 3]
-        """
+        """T_train of T iterations, numbers that broadcast."""
         whole_blocks, rest = np.divmod(np.asarray(iterations), self.train + self.sync)
         return np.asarray(whole_blocks * self.train + np.minimum(rest, self.train))
 
 
 def trained(seed: int, blocks: Blocks, iterations: int, affordable: IntArray) -> NDArray[np.bool_]:
-    """Who trains when: bool [T, N].
-
-    Args:
-        seed: the scenario's.
-        blocks: when training is allowed.
-        iterations: T.
-        affordable: int [N], τ_i.
-
-    >>> who = trained(0, Blocks(1, 1), 100, np.array([50, 25, 0]))
-    >>> int(who[:, 0].sum()), bool(who[1::2].any()), bool(who[:, 1].sum() <= 25)
-    (50, False, True)
-    """
+    """Who trains when: bool [T, N]."""
     allowed = blocks.allowed(iterations)
     chance = np.minimum(affordable / max(1, int(allowed.sum())), 1.0)
     wish = _wish(seed, np.arange(iterations, dtype=np.uint32), chance) & allowed[:, None]

@@ -146,13 +146,7 @@ class Moment:
         return np.where(self.who, np.int64(tau), np.int64(0))
 
     def mixing_route(self, bits: float, times: int = 1, links: IntArray | None = None) -> Route:
-        """Everybody who takes part sends to all of its neighbours, so many times.
-
-        Args:
-            bits: of one message.
-            times: how often.
-            links: only over these.
-        """
+        """Everybody who takes part sends to all of its neighbours, so many times."""
         over = self.links if links is None else links
         edges = self.setting.world.graph.edges[over]
         return metropolis_route(edges, bits, times).on_links(over)
@@ -199,13 +193,7 @@ Follow: TypeAlias = Callable[[Moment], Act]
 
 
 def first_mixing(setting: Setting, bits: float) -> Route:
-    """All devices send to all of their neighbours, once, where they stand at first.
-
-    >>> from joulemesh import Scenario
-    >>> from joulemesh.methods.setting import Setting
-    >>> first_mixing(Setting(Scenario.preset("adaptive")), 8.0).count  # a ring of 20
-    40
-    """
+    """All devices send to all of their neighbours, once, where they stand at first."""
     graph = setting.ground.graph
     return metropolis_route(graph.edges, bits, 1).on_links(graph.links)
 
@@ -224,13 +212,7 @@ class Mixings:
         self._priced: dict[Hashable, Ledger] = {}
 
     def act(self, now: Moment, rounds: IntArray, memory: Any = None) -> Act:
-        """Rounds, then the mixings.
-
-        Args:
-            now: who takes part, where.
-            rounds: int64 [N].
-            memory: what the method wants to know in the next iteration.
-        """
+        """Rounds, then the mixings."""
         return Act(rounds, self.price(now), lambda: self.matrix(now), memory=memory)
 
     def price(self, now: Moment) -> Ledger:
@@ -253,11 +235,6 @@ class Copied(Mixings):
     """Mixings of devices that keep copies of their neighbours, which messages change.
 
     Over a link that did not carry the exchange before, two devices first send each other theirs.
-
-    Args:
-        bits: of one message.
-        times: mixings in an exchange; the matrix is that of one.
-        copy_bits: of a copy.
     """
 
     def __init__(self, bits: float, times: int, copy_bits: float) -> None:
@@ -382,15 +359,7 @@ def drawn(
 
 
 def arrivals(found: Outcome, shape: tuple[int, ...]) -> Callable[[int], BoolArray] | None:
-    """Which messages of a method's own exchange arrive, as `Schedule.arrived` wants it.
-
-    Args:
-        found: what was drawn.
-        shape: of the messages of an exchange, which are as many in every iteration.
-
-    Returns:
-        A function of the iteration (from 0) that gives bool of that shape; None if all arrive.
-    """
+    """Which messages of a method's own exchange arrive, as `Schedule.arrived` wants it."""
     if not found.lost_messages.any():
         return None
 
@@ -403,21 +372,7 @@ def arrivals(found: Outcome, shape: tuple[int, ...]) -> Callable[[int], BoolArra
 
 
 def chances(setting: Setting, bits: float) -> FloatArray:
-    """Probability that a message arrives, as far as it is known before the first iteration.
-
-    Args:
-        setting: the terms of the comparison.
-        bits: of the message.
-
-    Returns:
-        float64 [E, 2]: on every link, forward and backward; 1 where no packet is lost.
-
-    >>> from joulemesh import Scenario
-    >>> lossy = {"network.packet_error": 0.5, "network.tries": 2, "network.packet_bits": 1000}
-    >>> setting = Setting(Scenario.preset("adaptive").override(lossy))
-    >>> float(chances(setting, 2000.0).min())  # two packets
-    0.5625
-    """
+    """Probability that a message arrives, as far as it is known before the first iteration."""
     packets, world = setting.world.packets, setting.world
     each = np.full((len(world.graph.edges), 2), bits)
     if packets is None:
@@ -426,12 +381,7 @@ def chances(setting: Setting, bits: float) -> FloatArray:
 
 
 def neighbours(setting: Setting, times: int = 1) -> Scheme:
-    """The scheme by which all devices mix with their neighbours, so many times.
-
-    >>> from joulemesh import Scenario
-    >>> neighbours(Setting(Scenario.preset("adaptive")), 2).rounds
-    2
-    """
+    """The scheme by which all devices mix with their neighbours, so many times."""
     conditions = setting.ground.conditions
     options = conditions.options.model_copy(update={"gossip_rounds": times})
     return SCHEMES[NEIGHBOURS].ready(replace(conditions, options=options), Fit(), "")
@@ -535,12 +485,7 @@ class Walked:
         return matrix
 
     def priced(self, sent: Callable[[Moment], Ledger], own_samples: FloatArray) -> Ledger:
-        """The ledger with other messages and another computation of the method's own.
-
-        Args:
-            sent: what the messages of an iteration cost.
-            own_samples: [n, N]: what the method itself computed, in samples of training.
-        """
+        """The ledger with other messages and another computation of the method's own."""
         rows = [
             _row(self.setting, replace(act, sent=sent(now), own_samples=own), now.who)
             for act, now, own in zip(self.acts, self.moments, own_samples, strict=True)
@@ -724,9 +669,6 @@ class Schemed:
     A scheme is chosen again whenever that changes, by the prices that are forecast then. Link costs
     are flooded before the exchange whenever the plan would flood them: the tree has changed, or who
     is in it.
-
-    Args:
-        chosen: the scheme among those who take part, who are connected with each other.
     """
 
     def __init__(self, chosen: Callable[[Moment], Scheme]) -> None:
@@ -735,12 +677,7 @@ class Schemed:
         self._priced: dict[Hashable, Ledger] = {}
 
     def act(self, now: Moment, rounds: Callable[[Moment], IntArray]) -> Act:
-        """Rounds of those who are connected with each other, then their exchange.
-
-        Args:
-            now: who could take part, where; its memory is the tree whose costs were flooded last.
-            rounds: of those who take part, int64 [N].
-        """
+        """Rounds of those who are connected with each other, then their exchange."""
         now = now.connected()
         train = rounds(now)
         if now.who.sum() < 2:
@@ -776,21 +713,7 @@ Rounds = Callable[[int, int], IntArray]
 
 
 def exact_scheme(setting: Setting) -> tuple[Scheme, str]:
-    """The scheme of a method's exact averages, and which one it is, in words.
-
-    Args:
-        setting: the terms of the comparison.
-
-    Returns:
-        The scheme of ``plan.aggregation``, if it is exact; otherwise the exact one of least
-        joules, and of several as cheap the fastest.
-
-    >>> from joulemesh import Scenario
-    >>> gossip = Scenario.preset("adaptive").override({"plan.aggregation": "gossip"})
-    >>> scheme, words = exact_scheme(Setting(gossip))
-    >>> scheme.exact, words
-    (True, 'averages exactly along a tree in chunks, the exact scheme of least joules')
-    """
+    """The scheme of a method's exact averages, and which one it is, in words."""
     ground = setting.ground
     own = ground.choice
     if own.kind.exact:
@@ -928,16 +851,7 @@ class Pattern:
     def contender(
         self, name: str, *, ledger: Ledger | None = None, notes: Sequence[str] = ()
     ) -> Contender:
-        """Make a method ready that follows the pattern, for as long as it may.
-
-        Args:
-            name: as the user wrote it.
-            ledger: of its iterations, if their number is decided already.
-            notes: what a reader of the results should know.
-
-        Raises:
-            InfeasibleError: not even one iteration can be paid.
-        """
+        """Make a method ready that follows the pattern, for as long as it may."""
         setting = self.setting
         if setting.world.traces.given:
             return self._followed(name)
@@ -982,12 +896,7 @@ class Pattern:
 
 
 def steady(setting: Setting, tau: int) -> Rounds:
-    """The same rounds on every device in every iteration.
-
-    >>> from joulemesh import Scenario
-    >>> steady(Setting(Scenario.preset("adaptive")), 3)(5, 7).shape
-    (2, 20)
-    """
+    """The same rounds on every device in every iteration."""
 
     def rounds(start: int, stop: int) -> IntArray:
         return np.full((stop - start, setting.devices), tau, np.int64)

@@ -50,11 +50,7 @@ _NORMAL_95 = 1.959963984540054  # half the width of a 95 % interval, in standard
 
 
 def z_value(safety: float, figures: int) -> float:
-    """Standard deviations above the mean at which K figures are taken.
-
-    >>> round(z_value(0.95, 1), 3), round(z_value(0.95, 60), 3)
-    (1.645, 3.144)
-    """
+    """Standard deviations above the mean at which K figures are taken."""
     from scipy.special import ndtri  # takes long to import
 
     return float(ndtri(1 - (1 - safety) / max(1, figures)))
@@ -63,21 +59,7 @@ def z_value(safety: float, figures: int) -> float:
 def deviation(
     columns: Mapping[str, Sequence[str]], name: str, values: FloatArray, path: str
 ) -> FloatArray | None:
-    """Standard deviations of a column's figures, 0 where no interval is given; None without any.
-
-    Args:
-        columns: of the table.
-        name: which column.
-        values: its figures.
-        path: of the table, for refusals.
-
-    Raises:
-        ScenarioError: half an interval, or one that does not hold its figure.
-
-    >>> columns = {"step_s_low": ["1.8", ""], "step_s_high": ["2.2", ""]}
-    >>> deviation(columns, "step_s", np.array([2.0, 3.0]), "devices.csv").round(3).tolist()
-    [0.102, 0.0]
-    """
+    """Standard deviations of a column's figures, 0 where no interval is given; None without any."""
     ends = [f"{name}_low", f"{name}_high"]
     present = [end for end in ends if end in columns]
     if not present:
@@ -108,11 +90,7 @@ def _or_nan(
 
 
 def widest(spread: FloatArray, values: FloatArray) -> float | None:
-    """Half the widest 95 % interval, as a share of its figure; None if there is none.
-
-    >>> round(widest(np.array([0.1, 0.0]), np.array([2.0, 3.0])), 3)
-    0.098
-    """
+    """Half the widest 95 % interval, as a share of its figure; None if there is none."""
     known = (spread > 0) & (values > 0)
     if not known.any():
         return None
@@ -190,13 +168,7 @@ class Intervals:
 def count_intervals(
     scenario: Scenario, table: Mapping[str, Sequence[str]], links: Mapping[str, Sequence[str]]
 ) -> int:
-    """Number of figures of a scenario that have an interval.
-
-    Args:
-        scenario: what was asked.
-        table: columns of its devices.
-        links: columns of its links.
-    """
+    """Number of figures of a scenario that have an interval."""
     names = [getattr(scenario.devices, field) for field in DEVICE_FIGURES]
     found = [table.get(f"{name}_low", ()) for name in names if isinstance(name, str)]
     found += [links.get(f"{name}_low", ()) for name in LINK_FIGURES]

@@ -20,16 +20,7 @@ _DEVICE_BYTES, _LINK_BYTES = 500, 150
 
 
 def require_room(scenario: Scenario) -> None:
-    """Refuse more devices or links than this machine's memory holds.
-
-    Raises:
-        ScenarioError: with the numbers, the bytes needed and what to lower.
-
-    >>> require_room(Scenario())
-    >>> require_room(Scenario(devices={"count": 10**12}))
-    Traceback (most recent call last):
-    joulemesh.ScenarioError: devices.count = 1000000000000 with 1000000000000 links takes ...
-    """
+    """Refuse more devices or links than this machine's memory holds."""
     count, network = scenario.devices.count, scenario.network
     estimate = topology_of(network).link_count
     links = count if estimate is None else int(estimate(count, network))
@@ -43,21 +34,12 @@ def require_room(scenario: Scenario) -> None:
 
 
 def usable(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which figures can be computed with: neither zero, infinite nor nearly so.
-
-    >>> usable(np.array([1.0, 0.0, np.inf, np.nan])).tolist()
-    [True, False, False, False]
-    """
+    """Which figures can be computed with: neither zero, infinite nor nearly so."""
     return np.asarray((values > LEAST) & (values < MOST))
 
 
 def require_usable(values: NDArray[np.float64], what: str, fields: str) -> None:
-    """Refuse a device's figure that cannot be computed with.
-
-    >>> require_usable(np.array([1.0, 1e300]), "a round of {} J", "devices.capacitance")
-    Traceback (most recent call last):
-    joulemesh.ScenarioError: device 1 has a round of 1e+300 J, beyond 1e-100 to 1e+100; ...
-    """
+    """Refuse a device's figure that cannot be computed with."""
     fine = usable(values)
     if not fine.all():
         device = int(np.argmin(fine))

@@ -42,12 +42,6 @@ def seconds_per_bit(
     """Seconds to send one bit: the inverse of B log2(1 + p h / (B N_0)), eq. `ticm` with s = 1.
 
     A radio that has a fastest rate sends no faster, however good the link.
-
-    >>> one = np.array([1.0])
-    >>> float(1 / seconds_per_bit(one, 3.0 * one, 1e6, 1e-6)[0])  # SNR 3: two bits per hertz
-    2000000.0
-    >>> float(1 / seconds_per_bit(one, 3.0 * one, 1e6, 1e-6, 5e5)[0])
-    500000.0
     """
     snr = power_w * gain / (bandwidth_hz * noise_w_per_hz)
     shannon = np.log(2.0) / (bandwidth_hz * np.log1p(snr))
@@ -55,11 +49,7 @@ def seconds_per_bit(
 
 
 def packets_of(bits: ArrayLike, packet_bits: float) -> FloatArray:
-    """Number of packets in which messages travel.
-
-    >>> packets_of([1.0, 100.0, 101.0], 100.0).tolist()
-    [1.0, 1.0, 2.0]
-    """
+    """Number of packets in which messages travel."""
     return np.ceil(np.asarray(bits, np.float64) / packet_bits * (1 - _ROUNDING))
 
 
@@ -86,11 +76,7 @@ class Framing:
 
     @classmethod
     def of(cls, scenario: Scenario, message_j: FloatArray | None = None) -> Framing | None:
-        """The scenario's, with what handling costs each device; None where all is free.
-
-        >>> Framing.of(Scenario(network={"profile": "zigbee"})).header_bits
-        136.0
-        """
+        """The scenario's, with what handling costs each device; None where all is free."""
         network = scenario.network
         made = cls(
             packet_bits=float(network.packet_bits),
@@ -143,21 +129,7 @@ class LinkCosts:
         return self.packet is None and self.message is None
 
     def framed(self, edges: NDArray[np.int64], framing: Framing | None) -> LinkCosts:
-        """These costs, with those of packets and messages.
-
-        Args:
-            edges: int64 [E, 2]: of these links.
-            framing: what messages cost besides their bits; None for nothing.
-
-        >>> one = np.ones(1)
-        >>> costs = LinkCosts(one, one, 2 * one, 2 * one).framed(
-        ...     np.array([[0, 1]]), Framing(100.0, header_bits=10.0, packet_s=5.0, message_s=30.0))
-        >>> of_150 = costs.for_messages(150.0)
-        >>> (150 * of_150.forward_s).round(9).tolist()  # two packets: 150 + 2 · (10 + 5) + 30
-        [210.0]
-        >>> (150 * of_150.forward_j).round(9).tolist()
-        [360.0]
-        """
+        """These costs, with those of packets and messages."""
         if framing is None:
             return self
         packet = message = None
@@ -218,12 +190,7 @@ class LinkCosts:
         return forward + backward
 
     def both_ends_j(self) -> tuple[FloatArray, FloatArray]:
-        """Joules of one bit, sender and receiver together, forward and backward.
-
-        >>> one = np.ones(1)
-        >>> LinkCosts(one, one, 2 * one, 3 * one, 0.5 * one, one).both_ends_j()
-        (array([2.5]), array([4.]))
-        """
+        """Joules of one bit, sender and receiver together, forward and backward."""
         if self.forward_receive_j is None or self.backward_receive_j is None:
             return self.forward_j, self.backward_j
         return self.forward_j + self.forward_receive_j, self.backward_j + self.backward_receive_j
@@ -231,18 +198,7 @@ class LinkCosts:
     def device_j(
         self, edges: NDArray[np.int64], devices: int, often: FloatArray | float = 1.0
     ) -> FloatArray:
-        """Joules of each device if one bit passes every link both ways, float64 [N].
-
-        Args:
-            edges: int64 [E, 2]: of these links.
-            devices: number of devices N.
-            often: [E]: how often a bit passes.
-
-        >>> one = np.ones(1)
-        >>> costs = LinkCosts(one, one, 2 * one, 3 * one, 0.5 * one, one)
-        >>> costs.device_j(np.array([[0, 1]]), 2).tolist()
-        [3.0, 3.5]
-        """
+        """Joules of each device if one bit passes every link both ways, float64 [N]."""
         spent = np.bincount(edges[:, 0], often * self.forward_j, devices)
         spent = spent + np.bincount(edges[:, 1], often * self.backward_j, devices)
         if self.forward_receive_j is not None and self.backward_receive_j is not None:
@@ -263,12 +219,7 @@ class LinkCosts:
         return replace(self, forward_error=forward, backward_error=backward, tries=tries)
 
     def scaled(self, forward: ArrayLike, backward: ArrayLike) -> LinkCosts:
-        """The costs of sending everything several times, so often, [E] or one number.
-
-        >>> one = np.ones(1)
-        >>> LinkCosts(one, one, one, one, one, one).scaled(2.0, 3.0).backward_receive_j
-        array([3.])
-        """
+        """The costs of sending everything several times, so often, [E] or one number."""
         ways = {"forward": np.asarray(forward), "backward": np.asarray(backward)}
         return self._each(lambda name, values: values * ways[name.partition("_")[0]], self.packet)
 
@@ -306,23 +257,7 @@ def link_costs(
     receive_j: FloatArray | None = None,
     receive_w: FloatArray | None = None,
 ) -> LinkCosts:
-    """Price every link of a graph for its present gains.
-
-    Args:
-        edges: int64 [E, 2].
-        gain: float64 [E], or [E, 2] where the two directions of a link differ.
-        power_w: float64 [N].
-        bandwidth_hz: of a link.
-        noise_w_per_hz: noise power density.
-        max_rate_bps: fastest rate of the radio.
-        send_j: float64 [N]: joules of a bit that a device sends, as measured, in place of its
-            transmit power times the seconds.
-        receive_j: float64 [N]: joules of a bit that a device receives; none unless given.
-        receive_w: float64 [N]: in its place, what a device draws while it receives.
-
-    Raises:
-        ScenarioError: a link is so weak that its rate is zero in floating point.
-    """
+    """Price every link of a graph for its present gains."""
     forward_w, backward_w = power_w[edges[:, 0]], power_w[edges[:, 1]]
     both = gain if gain.ndim == 2 else np.broadcast_to(gain[:, None], (len(gain), 2))
     with np.errstate(all="ignore"):  # overflow and underflow are checked below
@@ -354,16 +289,7 @@ def link_costs(
 def require_usable_links(
     edges: NDArray[np.int64], costs: LinkCosts, remedy: Callable[[int], str]
 ) -> None:
-    """Refuse a link whose seconds or joules cannot be computed with.
-
-    Args:
-        edges: int64 [E, 2].
-        costs: of these links.
-        remedy: what is wrong with a link, by its position, and what to do about it.
-
-    Raises:
-        ScenarioError: naming the first such link.
-    """
+    """Refuse a link whose seconds or joules cannot be computed with."""
     figures = (costs.forward_s, costs.backward_s, costs.forward_j, costs.backward_j)
     broken = ~np.logical_and.reduce([usable(figure) for figure in figures])
     if broken.any():

@@ -27,13 +27,6 @@ def expected_tries(error: ArrayLike, tries: int) -> FloatArray:
 
     Try k + 1 is made if the k before it failed, with probability p^k: the sum over k < R is
     (1 − p^R) / (1 − p).
-
-    Args:
-        error: probability p that a transmission is lost.
-        tries: R.
-
-    >>> expected_tries([0.0, 0.1, 0.5], 2).round(6).tolist()
-    [1.0, 1.1, 1.5]
     """
     lost = np.asarray(error, np.float64)
     return np.asarray((1.0 - lost**tries) / (1.0 - lost))
@@ -52,21 +45,6 @@ def snr_error(
     where C = log2(1 + SNR) is the capacity and V = SNR·(SNR + 2) / (SNR + 1)² · (log2 e)² the
     dispersion of the channel per use. At capacity there is no margin and about every second packet
     is lost; a rate a few per cent lower leaves hardly any.
-
-    Args:
-        snr: signal-to-noise ratio.
-        rate_bps: rate at which packets are sent, at most the capacity.
-        bandwidth_hz: B.
-        packet_bits: k.
-
-    References:
-        Polyanskiy, Poor, Verdú, "Channel Coding Rate in the Finite Blocklength Regime", IEEE
-        Trans. Inf. Theory 56(5), 2010: Theorem 54 (the Gaussian channel; a complex use is two real
-        ones), as the normal approximation with the term ½·log2 n, solved for the probability.
-
-    >>> at = np.array([1.0, 0.98, 0.9]) * 20e6  # of the capacity, 20 Mbit/s
-    >>> snr_error(np.full(3, 1.0), at, 20e6, 12000.0).round(4).tolist()
-    [0.4803, 0.0343, 0.0]
     """
     uses = packet_bits * bandwidth_hz / rate_bps
     capacity = np.log2(1.0 + snr)
@@ -100,15 +78,7 @@ class Packets:
         return np.broadcast_to(given, (count, 2))
 
     def arrival(self, bits: FloatArray, error: FloatArray) -> FloatArray:
-        """Probability that a message arrives: that each of its packets does, in one of the tries.
-
-        Args:
-            bits: float64 [messages].
-            error: float64 [messages]: of the message's link.
-
-        >>> Packets(100.0, 2, 0.5).arrival(np.array([100.0, 150.0]), np.array([0.5, 0.5])).tolist()
-        [0.75, 0.5625]
-        """
+        """Probability that each packet of a message arrives, in one of the tries."""
         return np.asarray((1.0 - error**self.tries) ** packets_of(bits, self.bits))
 
     def transmissions(
@@ -124,22 +94,6 @@ class Packets:
         again, so that try k + 1 carries a binomial share of what try k carried. The last packet of
         a message may be shorter. A packet that fails every time costs its message; the others of
         that message are sent all the same.
-
-        Args:
-            bits: float64 [messages].
-            error: float64 [messages]: of the message's link.
-            rng: of one exchange; it is read try by try.
-            besides: float64 [messages]: what each packet of a message takes besides its payload,
-                in bits of the message's link.
-
-        Returns:
-            float64 [messages]: what is on the air over what the message takes if nothing fails,
-            and bool [messages]: is the message lost?
-
-        >>> packets, rng = Packets(100.0, 2, 0.5), np.random.default_rng(0)
-        >>> times, lost = packets.transmissions(np.full(4, 50.0), np.full(4, 0.5), rng)
-        >>> times.tolist(), lost.tolist()
-        ([2.0, 1.0, 1.0, 1.0], [True, False, False, False])
         """
         packets = packets_of(bits, self.bits)
         full = np.maximum(packets - 1, 0).astype(np.int64)
@@ -155,15 +109,7 @@ class Packets:
 
 
 def build_packets(scenario: Scenario, loss: FloatArray | None = None) -> Packets | None:
-    """How the scenario's packets are lost; None where none is.
-
-    Args:
-        scenario: what is asked.
-        loss: float64 [E, 2]: of measured links, if they say it.
-
-    Raises:
-        ScenarioError: losses that the rest of the scenario cannot have.
-    """
+    """How the scenario's packets are lost; None where none is."""
     network, plan = scenario.network, scenario.plan
     error: float | FloatArray | None = network.packet_error
     if loss is not None and (loss > 0).any():

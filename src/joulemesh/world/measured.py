@@ -46,13 +46,7 @@ class _Rows:
     shift: float
 
     def column(self, name: str, *, zero: bool = False, sign: int = 1) -> FloatArray | None:
-        """float64 [E, 2]: a column as it is planned with; None if the file has none.
-
-        Args:
-            name: of the column.
-            zero: may it be 0?
-            sign: -1 where less of it is dearer, so that the lower quantile is the safe one.
-        """
+        """float64 [E, 2]: a column as it is planned with; None if the file has none."""
         if name not in self.columns or not any(self.columns[name]):
             return None
         values = number_column(self.columns, name, self.path, unit_of(name))
@@ -77,11 +71,7 @@ class _Rows:
         return np.asarray(values[self.row])
 
     def energy(self, scenario: Scenario, column: str, field: str) -> FloatArray | None:
-        """float64 [E, 2]: a column of joules per bit; None if the file has none.
-
-        Raises:
-            ScenarioError: the devices have such a figure as well.
-        """
+        """float64 [E, 2]: a column of joules per bit; None if the file has none."""
         found = self.column(column, zero=column.startswith("receive"))
         other = "receive_power_w" if field == "receive_j_per_bit" else field
         for name in (field, other):
@@ -99,9 +89,6 @@ def measured_links(scenario: Scenario, graph: Graph, devices: DeviceArrays) -> M
 
     A row is of one direction, i to j; where the file has none of the other, it counts for both.
     Joules per bit that the file does not have are those of the devices.
-
-    Raises:
-        ScenarioError: a link of the topology has no row, or two rows differ.
     """
     path = scenario.network.links
     if path is None:

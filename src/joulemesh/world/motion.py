@@ -68,16 +68,7 @@ class Motion:
 
 
 def build_motion(scenario: Scenario, graph: Graph, positions: Timed) -> tuple[Motion, Graph]:
-    """The motion of a scenario's devices, and the graph of all links that ever exist.
-
-    Args:
-        scenario: what is asked.
-        graph: of the devices where they stand without the trace.
-        positions: the trace.
-
-    Raises:
-        ScenarioError: what does not follow places is given, or there are too many links.
-    """
+    """The motion of a scenario's devices, and the graph of all links that ever exist."""
     _require_places(scenario)
     first = positions.snapshot(positions.start)
     if not topology_of(scenario.network).by_place:

@@ -43,22 +43,12 @@ _PURPOSES = (
 
 
 def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
-    """An independent random stream for one purpose of one scenario.
-
-    >>> stream(0, "positions").random() == stream(0, "positions").random()
-    True
-    >>> stream(0, "fading", 1).random() == stream(0, "fading", 2).random()
-    False
-    """
+    """An independent random stream for one purpose of one scenario."""
     return np.random.default_rng([seed, _PURPOSES.index(purpose), *index])
 
 
 def resolve(scenario: Scenario, field: str, value: object, *, minimum: float = 0.0) -> FloatArray:
-    """A per-device quantity as float64 [N], whichever way the scenario gives it.
-
-    >>> resolve(Scenario(devices={"count": 3}), "cpu_hz", 2e9).tolist()
-    [2000000000.0, 2000000000.0, 2000000000.0]
-    """
+    """A per-device quantity as float64 [N], whichever way the scenario gives it."""
     count = scenario.devices.count
     name = f"budget.{field}" if field in Budget.model_fields else f"devices.{field}"
     if isinstance(value, str):

@@ -23,12 +23,6 @@ def world_seeds(seed: int, worlds: int) -> tuple[int, ...]:
 
     World k of a scenario is that of the same scenario with ``seed`` raised by k millions, however
     many worlds are asked for.
-
-    Raises:
-        ScenarioError: fewer than one world, or a seed that would be too large.
-
-    >>> world_seeds(7, 3)
-    (7, 1000007, 2000007)
     """
     if worlds < 1:
         raise ScenarioError(f"worlds = {worlds} is too few: give a whole number of at least 1")
@@ -41,20 +35,7 @@ def world_seeds(seed: int, worlds: int) -> tuple[int, ...]:
 
 
 def worlds_of(scenario: Scenario, worlds: int, seeds: int | Sequence[int]) -> tuple[Scenario, ...]:
-    """The scenario in each of its worlds, which differ in the seed alone.
-
-    Args:
-        scenario: its own world is the first.
-        worlds: how many.
-        seeds: how many repetition seeds each world has. A list of them is refused: worlds that
-            shared seeds would not be independent.
-
-    Raises:
-        ScenarioError: a list of seeds, or more seeds or worlds than there is room for.
-
-    >>> [one.seed for one in worlds_of(Scenario(), 2, 5)]
-    [0, 1000000]
-    """
+    """The scenario in each of its worlds, which differ in the seed alone."""
     chosen = world_seeds(scenario.seed, worlds)
     if not isinstance(seeds, int):
         raise ScenarioError(
@@ -67,15 +48,7 @@ def worlds_of(scenario: Scenario, worlds: int, seeds: int | Sequence[int]) -> tu
 
 
 def redrawn(scenario: Scenario) -> tuple[str, ...]:
-    """What differs from world to world; empty if the scenario leaves nothing to chance.
-
-    >>> redrawn(Scenario())
-    ('placement', 'gains', 'batteries', 'processors')
-    >>> redrawn(Scenario(network={"fading": "rician"}))
-    ('placement', 'gains', 'fading', 'batteries', 'processors')
-    >>> redrawn(Scenario(network={"packet_error": 0.1}))[-1]
-    'lost packets'
-    """
+    """What differs from world to world; empty if the scenario leaves nothing to chance."""
     samples = np.ones(scenario.devices.count)
     one, other = (
         build_world(scenario.override({"seed": seed}), samples)
@@ -102,11 +75,7 @@ def _parts(world: World) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.fl
 
 
 def redrawn_words(scenario: Scenario) -> str:
-    """What differs from world to world, in a sentence.
-
-    >>> redrawn_words(Scenario())
-    'worlds differ in placement, gains, batteries and processors'
-    """
+    """What differs from world to world, in a sentence."""
     names = redrawn(scenario)
     if not names:
         return "nothing of this scenario's world is drawn from its seed: all worlds are alike"

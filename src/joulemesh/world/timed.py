@@ -33,12 +33,6 @@ class Timed:
         value: float64 [R, K]: K figures of the device from that time on.
         before: float64 [N, K]: what holds before a device's first row.
         end: what follows the last time: ``"hold"``, ``"repeat"`` or ``"refuse"``.
-
-    >>> time, device = np.array([1.0, 3.0]), np.array([0, 0])
-    >>> rows = np.array([[5.0], [7.0]])
-    >>> watts = Timed("w.csv", False, time, device, rows, np.zeros((2, 1)), "repeat")
-    >>> [watts.at(t)[:, 0].tolist() for t in (1, 2, 3, 5)]  # the last row lasts as the one before
-    [[5.0, 0.0], [5.0, 0.0], [7.0, 0.0], [5.0, 0.0]]
     """
 
     path: str
@@ -88,11 +82,7 @@ class Timed:
         return elapsed_s if self.seconds else iteration + 1.0
 
     def snapshot(self, when: float) -> tuple[int, bool]:
-        """How many rows hold or have held by a time, and whether the rows have repeated.
-
-        Raises:
-            ScenarioError: the rows have ended, and the scenario says that they may not.
-        """
+        """How many rows hold or have held by a time, and whether the rows have repeated."""
         over = when - self.start >= self.period
         if self.end == "refuse" and over:
             raise ScenarioError(
@@ -127,14 +117,7 @@ class Timed:
         return values
 
     def integral(self, start: float, stop: float) -> FloatArray:
-        """float64 [N, K]: the figures summed over the seconds from start to stop.
-
-        >>> time, device = np.array([0.0, 2.0]), np.array([0, 0])
-        >>> rows = np.array([[5.0], [7.0]])
-        >>> watts = Timed("w.csv", True, time, device, rows, np.zeros((1, 1)))
-        >>> watts.integral(1.0, 4.0).tolist()
-        [[19.0]]
-        """
+        """float64 [N, K]: the figures summed over the seconds from start to stop."""
         total = np.zeros_like(self.before)
         while start < stop:
             until = min(stop, self.next_change(start))

@@ -115,11 +115,7 @@ class Graph:
 
 
 def components(edges: IntArray, devices: int) -> tuple[int, IntArray]:
-    """Number of connected components, and the component of each device.
-
-    >>> components(np.array([[0, 1], [2, 3]]), 4)[0]
-    2
-    """
+    """Number of connected components, and the component of each device."""
     ones = np.ones(len(edges), np.int8)
     matrix = coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(devices, devices))
     count, label = connected_components(matrix, directed=False)
@@ -127,11 +123,7 @@ def components(edges: IntArray, devices: int) -> tuple[int, IntArray]:
 
 
 def topology_of(network: Network) -> Topology:
-    """The topology that a scenario names, or that its own links are.
-
-    >>> topology_of(Network()).name, topology_of(Network(topology=[[0, 1]])).name
-    ('ring', 'the 1 listed links')
-    """
+    """The topology that a scenario names, or that its own links are."""
     asked = network.topology
     if not isinstance(asked, str):
         listed = np.array(asked, np.int64).reshape(-1, 2)
@@ -159,15 +151,7 @@ def _links_in(path: str, site: Site) -> IntArray:
 
 
 def build_graph(scenario: Scenario) -> Graph:
-    """The scenario's graph, connected, with the devices' positions.
-
-    Raises:
-        ScenarioError: too few devices for the topology, links that do not connect the devices, or
-            a topology of the user's own that gives none.
-
-    >>> build_graph(Scenario(devices={"count": 4})).edges.tolist()
-    [[0, 1], [0, 3], [1, 2], [2, 3]]
-    """
+    """The scenario's graph, connected, with the devices' positions."""
     count, network = scenario.devices.count, scenario.network
     topology = topology_of(network)
     if count < topology.least:
@@ -190,11 +174,7 @@ def build_graph(scenario: Scenario) -> Graph:
 
 
 def links_at(scenario: Scenario, positions_m: FloatArray) -> IntArray:
-    """int64 [E, 2]: the links of a scenario's topology, if its devices stand at some places.
-
-    >>> links_at(Scenario(devices={"count": 3}), np.zeros((3, 2))).tolist()
-    [[0, 1], [0, 2], [1, 2]]
-    """
+    """int64 [E, 2]: the links of a scenario's topology, if its devices stand at some places."""
     site = Site(len(positions_m), positions_m, scenario.network, stream(scenario.seed, "links"))
     links = _checked_links(topology_of(scenario.network), site)
     return _without(links, scenario.network, len(positions_m))

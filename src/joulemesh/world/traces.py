@@ -106,20 +106,7 @@ class Traces:
 
 
 def build_traces(scenario: Scenario, battery_j: FloatArray, positions_m: FloatArray) -> Traces:
-    """The scenario's traces.
-
-    Args:
-        scenario: what is asked.
-        battery_j: float64 [N]: what each battery holds at the start.
-        positions_m: float64 [N, 2]: where each device stands before its first row.
-
-    Raises:
-        ScenarioError: a table cannot be read or contradicts itself, or a battery holds more at the
-            start than it can.
-
-    >>> build_traces(Scenario(), np.ones(20), np.zeros((20, 2))).any
-    False
-    """
+    """The scenario's traces."""
     devices, reader = scenario.devices, _reader(scenario)
     steady_w, harvest = None, None
     if FILES["devices.harvest_w"].path_in(devices.harvest_w):

@@ -97,12 +97,7 @@ class World:
 
 
 def build_world(scenario: Scenario, round_samples: FloatArray) -> World:
-    """Devices, graph and channel of a scenario.
-
-    >>> world = build_world(Scenario(), np.full(20, 32.0))
-    >>> world.graph.edges.shape
-    (20, 2)
-    """
+    """Devices, graph and channel of a scenario."""
     graph = build_graph(scenario)
     for name in ("deadline_s", "total_s"):
         seconds = getattr(scenario.budget, name)

@@ -128,16 +128,7 @@ class IteratedScheme(SchemeBase):
 
 
 def with_decided_rounds(scheme: S, conditions: Conditions, *, as_printed: bool = False) -> S:
-    """The scheme with the K that ``plan.gossip_rounds`` asks for.
-
-    Args:
-        scheme: without it.
-        conditions: for which it is made ready.
-        as_printed: take the paper's K for a wanted consensus error, which ignores the graph.
-
-    Raises:
-        InfeasibleError: K is larger than can be planned.
-    """
+    """The scheme with the K that ``plan.gossip_rounds`` asks for."""
     graph, options = conditions.graph, conditions.options
     scheme = replace(scheme, broadcast=conditions.medium.broadcast)
     rounds = options.gossip_rounds
@@ -187,12 +178,7 @@ class Metropolis(IteratedScheme):
 
 
 class MetropolisPeer(RoutePeer):
-    """Sends what it holds to all neighbours, and moves towards what they send.
-
-    Args:
-        device: its number in the whole graph.
-        route: both ways over every link of its graph.
-    """
+    """Sends what it holds to all neighbours, and moves towards what they send."""
 
     skips = True
 

@@ -44,10 +44,6 @@ class RingPeer(RoutePeer):
 
     Partial sums, which are of the same size, would be added up from another device on by each, and
     the devices' means would differ in their last bits.
-
-    Args:
-        device: its number in the whole graph.
-        route: around a ring.
     """
 
     def __init__(self, device: int, route: Route) -> None:
@@ -78,13 +74,7 @@ class RingPeer(RoutePeer):
 
 
 def fit_ring(graph: Subgraph, options: PlanOptions) -> Fit:
-    """Look for a ring through all devices, within ``plan.ring_search_limit`` steps.
-
-    >>> import numpy as np
-    >>> path = Subgraph(3, np.array([[0, 1], [1, 2]]), None)
-    >>> fit_ring(path, PlanOptions()).reason
-    '{device} has 1 link, a ring needs 2'
-    """
+    """Look for a ring through all devices, within ``plan.ring_search_limit`` steps."""
     search = find_ring(graph.edges, graph.devices, hint=graph.ring, limit=options.ring_search_limit)
     if search.order is not None:
         return Fit(reason=search.reason, order=search.order)
@@ -151,12 +141,7 @@ class RingChunked(ExactScheme):
 
 
 class RingChunkedPeer(RoutePeer):
-    """Adds its own to a chunk and passes it on; then passes on chunks that are complete.
-
-    Args:
-        device: its number in the whole graph.
-        route: around a ring, in N−1 steps of reduce-scatter and N−1 of all-gather.
-    """
+    """Adds its own to a chunk and passes it on; then passes on chunks that are complete."""
 
     def __init__(self, device: int, route: Route) -> None:
         super().__init__(device, route)

@@ -83,12 +83,7 @@ class Tree(ExactScheme):
 
 
 class TreePeer(RoutePeer):
-    """Adds up what its children send, passes the sum on, and takes the mean that comes back.
-
-    Args:
-        device: its number in the whole graph.
-        route: to a root and back, each in half of the steps.
-    """
+    """Adds up what its children send, passes the sum on, and takes the mean that comes back."""
 
     def __init__(self, device: int, route: Route) -> None:
         super().__init__(device, route)
@@ -149,22 +144,6 @@ class TreeChunkedPeer:
     It needs no step to be over: a chunk can go as soon as it is complete (`due`), and a message may
     arrive at any time. Chunks are added up in the order of their senders, so that sums do not
     depend on which came first.
-
-    Args:
-        device: its number in the whole graph.
-        route: to a root and back, in chunks.
-
-    >>> route = Route.build("tree-chunked", edges=[[0, 1]], edge=[0, 0], forward=[True, False],
-    ...                     step=[0, 1], bits=8.0, repeats=1, uses=2).rooted(1).in_chunks(2)
-    >>> peer = TreeChunkedPeer(1, route)
-    >>> peer.start(np.array([3.0, 5.0]))
-    >>> peer.receive(1, 0, np.array([1.0]))  # its second chunk came first
-    >>> peer.due()
-    [(2, 0, array([3.]))]
-    >>> peer.send(1)
-    Traceback (most recent call last):
-    ...
-    RuntimeError: device 1 lacks a message of chunk 0 that it needs in step 1; wait for it
     """
 
     def __init__(self, device: int, route: Route) -> None:
