@@ -105,39 +105,24 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """What a column of its figures is called, with their unit.
-
-        >>> ACCURACY.heading, LOSS.heading
-        ('accuracy [%]', 'loss')
-        """
+        """What a column of its figures is called, with their unit."""
         return f"{self.label} [%]" if self.share else self.label
 
     def text(self, figure: float) -> str:
-        """A figure in words: a share in per cent, anything else with four digits.
-
-        >>> ACCURACY.text(0.9512), LOSS.text(0.123456)
-        ('95.1 %', '0.1235')
-        """
+        """A figure in words: a share in per cent, anything else with four digits."""
         return f"{100 * figure:.1f} %" if self.share else f"{figure:.4g}"
 
     def sampling_error(self, figure: float, samples: int) -> float | None:
         """Standard error of a share because it is measured on so many samples; None for others.
 
         √(p(1 − p)/n), which no mean of values between 0 and 1 exceeds.
-
-        >>> ACCURACY.sampling_error(0.9, 400), LOSS.sampling_error(0.5, 400)
-        (0.015, None)
         """
         if not self.share or self.finish is not None or not samples:
             return None
         return math.sqrt(max(figure * (1 - figure), 0.0) / samples)
 
     def samples_text(self, figure: float, samples: int) -> str:
-        """On how many samples a figure rests, and its standard error if it is a share.
-
-        >>> ACCURACY.samples_text(0.9, 400), LOSS.samples_text(0.5, 400)
-        ('400 test samples, standard error 1.5 points', '400 test samples')
-        """
+        """On how many samples a figure rests, and its standard error if it is a share."""
         error = self.sampling_error(figure, samples)
         more = "" if error is None else f", standard error {100 * error:.1f} points"
         return f"{samples:,} test samples{more}"
@@ -188,12 +173,7 @@ def _one_hot(labels: Array, logits: Array) -> Array:
 
 
 def correct(logits: Array, labels: Array) -> Array:
-    """Whether the largest logit is the label's.
-
-    >>> import jax.numpy as jnp
-    >>> correct(jnp.array([[0.0, 1.0], [3.0, 2.0]]), jnp.array([1, 1])).tolist()
-    [True, False]
-    """
+    """Whether the largest logit is the label's."""
     xp = logits.__array_namespace__()
     return xp.argmax(logits, axis=1) == labels
 
@@ -203,10 +183,6 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
 
     The label's logit is picked by comparison, not by index, because the gradient of an index is a
     scatter.
-
-    >>> import jax.numpy as jnp
-    >>> round(float(cross_entropy(jnp.zeros((1, 2)), jnp.array([1]))[0]), 4)  # ln 2
-    0.6931
     """
     xp = logits.__array_namespace__()
     chosen = labels[:, None] == xp.arange(logits.shape[1], dtype=labels.dtype)
@@ -215,24 +191,14 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
 
 
 def brier(logits: Array, labels: Array) -> Array:
-    """Squared distance of the probabilities from the label's, between 0 and 2.
-
-    >>> import jax.numpy as jnp
-    >>> brier(jnp.zeros((1, 2)), jnp.array([1])).tolist()
-    [0.5]
-    """
+    """Squared distance of the probabilities from the label's, between 0 and 2."""
     xp = logits.__array_namespace__()
     target = _one_hot(labels, logits)
     return xp.sum(xp.square(_nn(xp).softmax(logits, axis=1) - target), axis=1)
 
 
 def balanced(logits: Array, labels: Array) -> Array:
-    """Of each class, whether a sample is of it and recognised, and whether it is of it.
-
-    >>> import jax.numpy as jnp
-    >>> balanced(jnp.array([[0.0, 1.0], [0.0, 1.0]]), jnp.array([1, 0])).tolist()
-    [[0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0]]
-    """
+    """Of each class, whether a sample is of it and recognised, and whether it is of it."""
     xp = logits.__array_namespace__()
     of_class = _one_hot(labels, logits)
     return xp.concatenate([of_class * correct(logits, labels)[:, None], of_class], axis=1)
@@ -265,29 +231,13 @@ METRICS.register(
 
 
 def further_of(names: Iterable[str] = (), score: str = ACCURACY.name) -> tuple[Metric, ...]:
-    """The metrics of an evaluation besides the score and the loss.
-
-    Args:
-        names: of the further metrics.
-        score: the metric that runs are compared by.
-
-    >>> [metric.name for metric in further_of(["brier", "loss", "accuracy"])]
-    ['brier']
-    """
+    """The metrics of an evaluation besides the score and the loss."""
     others = dict.fromkeys(name for name in names if name not in (score, LOSS.name))
     return tuple(METRICS[name] for name in others)
 
 
 def score_metric(score: str = ACCURACY.name, loss: Loss | None = None) -> Metric:
-    """The metric that runs are compared by; the devices' own models are measured by it, too.
-
-    Args:
-        score: its name.
-        loss: what is minimised, which ``"loss"`` means.
-
-    >>> score_metric("loss").devices, score_metric() is ACCURACY
-    (True, True)
-    """
+    """The metric that runs are compared by; the devices' own models are measured by it, too."""
     found = METRICS[score]
     if score == LOSS.name and loss is not None:
         found = replace(found, values=loss.values)
@@ -297,21 +247,7 @@ def score_metric(score: str = ACCURACY.name, loss: Loss | None = None) -> Metric
 def metrics_of(
     names: Iterable[str] = (), score: str = ACCURACY.name, loss: Loss | None = None
 ) -> tuple[Metric, ...]:
-    """The metrics of an evaluation: the score, the loss (unless it is the score), and others.
-
-    Args:
-        names: of the further metrics.
-        score: the metric that runs are compared by.
-        loss: what is minimised; cross-entropy unless given.
-
-    Raises:
-        ScenarioError: one of them is not known, or accuracy or loss was replaced.
-
-    >>> [metric.name for metric in metrics_of(["brier", "loss"])]
-    ['accuracy', 'loss', 'brier']
-    >>> [metric.name for metric in metrics_of(["mae"], "rmse")]
-    ['rmse', 'loss', 'mae']
-    """
+    """The metrics of an evaluation: the score, the loss (unless it is the score), and others."""
     for metric in (ACCURACY, LOSS):
         if METRICS[metric.name] is not metric:
             raise ScenarioError(
@@ -390,17 +326,7 @@ CROSS_ENTROPY = LOSSES.register(
 
 
 def as_loss(given: Any, name: str = "") -> Loss:
-    """A loss of the user's own: the record itself, or a function of outputs and targets.
-
-    Args:
-        given: a `Loss`, or a function that is computed with JAX arrays or PyTorch tensors, as the
-            model is. What a function takes is what the data hold, and runs are compared by the
-            loss itself; a `Loss` says more.
-        name: of a function, if it shall not be its own.
-
-    >>> as_loss(lambda outputs, targets: (outputs - targets) ** 2, "square").score
-    'loss'
-    """
+    """A loss of the user's own: the record itself, or a function of outputs and targets."""
     if isinstance(given, Loss):
         return given
     if not callable(given):
@@ -413,14 +339,7 @@ def as_loss(given: Any, name: str = "") -> Loss:
 
 
 def loss_named(name: str) -> Loss:
-    """The loss that a scenario names: of the registry, or ``"my_losses.py:quantile"``.
-
-    Raises:
-        ScenarioError: there is none.
-
-    >>> loss_named("mse").targets
-    'numbers'
-    """
+    """The loss that a scenario names: of the registry, or ``"my_losses.py:quantile"``."""
     if is_in_file(name):
         return as_loss(in_file(name, "training.loss"), name)
     if not name.startswith(OWN):
@@ -434,14 +353,7 @@ def loss_named(name: str) -> Loss:
 
 
 def name_of(given: Any) -> str:
-    """What a scenario calls a loss that is given in Python; `loss_named` then finds it.
-
-    Args:
-        given: the name of a loss, a `Loss`, or a function.
-
-    >>> name_of("mse"), name_of(lambda outputs, targets: outputs)
-    ('mse', 'own:lambda')
-    """
+    """What a scenario calls a loss that is given in Python; `loss_named` then finds it."""
     if isinstance(given, str):
         loss_named(given)
         return given
@@ -454,15 +366,10 @@ def name_of(given: Any) -> str:
 
 
 class Reported(NamedTuple):
-    """What the evaluations of a run measure, besides the loss.
+    """What the evaluations of a run measure, besides the loss."""
 
-    Attributes:
-        metrics: names of the further metrics.
-        score: the metric that runs are compared by.
-    """
-
-    metrics: tuple[str, ...] = ()
-    score: str = "accuracy"
+    metrics: tuple[str, ...] = ()  # names of the further metrics
+    score: str = "accuracy"  # the metric that runs are compared by
 
 
 class _Settings(Protocol):
@@ -479,17 +386,7 @@ class _Settings(Protocol):
 
 
 def reported(training: _Settings) -> Reported:
-    """What the evaluations of a scenario's runs measure.
-
-    Args:
-        training: with ``loss``, ``score`` and ``metrics``.
-
-    >>> from joulemesh.scenario import Training
-    >>> reported(Training())
-    Reported(metrics=(), score='accuracy')
-    >>> reported(Training(loss="mse", score="rmse"))
-    Reported(metrics=('mae',), score='rmse')
-    """
+    """What the evaluations of a scenario's runs measure."""
     own: tuple[str, ...] = ()
     score = training.score
     if training.loss != CROSS_ENTROPY.name and not (
@@ -503,34 +400,19 @@ def reported(training: _Settings) -> Reported:
 
 
 def squared_error(outputs: Array, targets: Array) -> Array:
-    """The mean of (output - target)² over a sample's numbers.
-
-    >>> import jax.numpy as jnp
-    >>> squared_error(jnp.array([[1.0, 2.0]]), jnp.array([[1.0, 4.0]])).tolist()
-    [2.0]
-    """
+    """The mean of (output - target)² over a sample's numbers."""
     xp = outputs.__array_namespace__()
     return xp.mean(xp.square(_apart(outputs, targets)), axis=1)
 
 
 def absolute_error(outputs: Array, targets: Array) -> Array:
-    """The mean of |output - target| over a sample's numbers.
-
-    >>> import jax.numpy as jnp
-    >>> absolute_error(jnp.array([[1.0, 2.0]]), jnp.array([[1.0, 4.0]])).tolist()
-    [1.0]
-    """
+    """The mean of |output - target| over a sample's numbers."""
     xp = outputs.__array_namespace__()
     return xp.mean(xp.abs(_apart(outputs, targets)), axis=1)
 
 
 def huber(outputs: Array, targets: Array) -> Array:
-    """Half the squared error up to a distance of 1, and linear beyond (Huber 1964).
-
-    >>> import jax.numpy as jnp
-    >>> huber(jnp.array([[0.5], [3.0]]), jnp.zeros((2, 1))).tolist()
-    [0.125, 2.5]
-    """
+    """Half the squared error up to a distance of 1, and linear beyond (Huber 1964)."""
     xp = outputs.__array_namespace__()
     far = xp.abs(_apart(outputs, targets))
     near = xp.minimum(far, 1)
@@ -544,12 +426,7 @@ def _apart(outputs: Array, targets: Array) -> Array:
 
 
 def moments_of_error(outputs: Array, targets: Array) -> Array:
-    """Of each of k numbers the squared error, the target, and the target's square: [B, 3k].
-
-    >>> import jax.numpy as jnp
-    >>> moments_of_error(jnp.array([[1.0]]), jnp.array([[3.0]])).tolist()
-    [[4.0, 3.0, 9.0]]
-    """
+    """Of each of k numbers the squared error, the target, and the target's square: [B, 3k]."""
     xp = outputs.__array_namespace__()
     size = len(outputs)
     made = outputs.reshape(size, -1)
@@ -614,17 +491,7 @@ for _loss, _words, _values, _torch in (
 
 
 def token_cross_entropy(outputs: Array, targets: Array) -> Array:
-    """-ln of the right token's probability, the mean over a sample's positions that count.
-
-    Args:
-        outputs: [B, positions, tokens].
-        targets: int [B, positions]; negative where there is nothing to predict.
-
-    >>> import jax.numpy as jnp
-    >>> value = token_cross_entropy(jnp.zeros((1, 3, 4)), jnp.array([[1, 2, -1]]))
-    >>> round(float(value[0]), 4)  # ln 4
-    1.3863
-    """
+    """-ln of the right token's probability, the mean over a sample's positions that count."""
     xp = outputs.__array_namespace__()
     size, length, tokens = outputs.shape
     each = cross_entropy(outputs.reshape(-1, tokens), targets.reshape(-1)).reshape(size, length)
@@ -634,13 +501,7 @@ def token_cross_entropy(outputs: Array, targets: Array) -> Array:
 
 
 def correct_tokens(outputs: Array, targets: Array) -> Array:
-    """How many tokens have the largest output, and how many count: [B, 2].
-
-    >>> import jax.numpy as jnp
-    >>> correct_tokens(jnp.array([[[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]]]),
-    ...                jnp.array([[1, 0, -1]])).tolist()
-    [[1.0, 2.0]]
-    """
+    """How many tokens have the largest output, and how many count: [B, 2]."""
     xp = outputs.__array_namespace__()
     counts = targets >= 0
     hits = (xp.argmax(outputs, axis=2) == targets) & counts
@@ -649,13 +510,7 @@ def correct_tokens(outputs: Array, targets: Array) -> Array:
 
 
 def surprise(outputs: Array, targets: Array) -> Array:
-    """-ln of the tokens' probabilities, added up, and how many tokens count: [B, 2].
-
-    >>> import jax.numpy as jnp
-    >>> sums, counted = surprise(jnp.zeros((1, 2, 4)), jnp.array([[3, -1]]))[0].tolist()
-    >>> round(sums, 4), counted  # ln 4
-    (1.3863, 1.0)
-    """
+    """-ln of the tokens' probabilities, added up, and how many tokens count: [B, 2]."""
     xp = outputs.__array_namespace__()
     size, length, tokens = outputs.shape
     each = cross_entropy(outputs.reshape(-1, tokens), targets.reshape(-1)).reshape(size, length)

@@ -88,24 +88,7 @@ class Model:
 
 
 def loss(model: Model, params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Mean loss plus (l2/2)·||params||², summed in float32 or wider.
-
-    Args:
-        model: supplies ``apply``, ``loss`` and ``l2``.
-        params: of one device.
-        x: [B, ...], normalised.
-        y: targets [B, ...].
-
-    Returns:
-        A scalar.
-
-    >>> import jax
-    >>> import jax.numpy as jnp
-    >>> toy = Model("toy", lambda key: {"w": jnp.ones((1, 2))}, lambda p, x: x @ p["w"], l2=0.5)
-    >>> value = loss(toy, toy.init(jax.random.key(0)), jnp.ones((4, 1)), jnp.zeros(4, int))
-    >>> round(float(value), 4)  # ln 2 + 0.25 * 2
-    1.1931
-    """
+    """Mean loss plus (l2/2)·||params||², summed in float32 or wider."""
     import jax
     import jax.numpy as jnp
 
@@ -213,17 +196,7 @@ def from_file(
     outputs: tuple[int, ...] | None = None,
     seen: Literal["float32", "int32"] = "float32",
 ) -> Model | TorchModel:
-    """The model that a file of the user's own holds: ``"my_models.py:Net"``.
-
-    Args:
-        name: file and name.
-        shape: of one sample.
-        classes: number of classes.
-        l2: weight of the regulariser.
-        loss: what is minimised, by name.
-        outputs: shape of what the model gives for a sample; (classes,) unless given.
-        seen: how it sees samples.
-    """
+    """The model that a file of the user's own holds: ``"my_models.py:Net"``."""
     made = _from_file(in_file(name, "training.model"), tuple(shape), classes, outputs, seen)
     return replace(with_loss(made, loss_named(loss)), l2=l2)
 
@@ -324,23 +297,6 @@ def coerce(
     """Take a Model, an (init, apply) pair, a Flax linen module or its class, or a PyTorch module.
 
     Models of JAX are checked on the data here, PyTorch's where they are made ready to be trained.
-
-    Args:
-        obj: what the user gave.
-        shape: of one sample of the data.
-        classes: number of classes of the data.
-        outputs: shape of what the model is to give for a sample; (classes,) unless given.
-        seen: how it sees samples: scaled, or as tokens.
-
-    Returns:
-        The Model.
-
-    Raises:
-        ScenarioError: it is none of these, or a batch of the data does not give such outputs.
-
-    >>> import jax.numpy as jnp
-    >>> coerce((lambda key: jnp.zeros((8, 3)), lambda w, x: x @ w), (8,), 3).parameters
-    24
     """
     if is_torch(obj):
         return from_torch(obj)

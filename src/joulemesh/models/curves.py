@@ -40,12 +40,7 @@ class Curve:
 
 
 def _curves_of_metric(metric: Metric, *, first: bool = False) -> tuple[Curve, ...]:
-    """Of the mean model and, where they are measured, of the devices' own models.
-
-    Args:
-        metric: what is measured.
-        first: whether it is the score, which is meant unless another metric is named.
-    """
+    """Of the mean model and, where they are measured, of the devices' own models."""
     label, better, share = metric.label, metric.better, metric.share
     weakest, strongest = ("min", "max") if better == "higher" else ("max", "min")
     model = Curve(
@@ -69,31 +64,13 @@ def _curves_of_metric(metric: Metric, *, first: bool = False) -> tuple[Curve, ..
 
 
 def own_curves(metrics: Iterable[str] = (), score: str = ACCURACY.name) -> tuple[Curve, ...]:
-    """The curves of the metrics besides the score and the loss.
-
-    Args:
-        metrics: their names.
-        score: the metric that runs are compared by.
-
-    >>> [curve.name for curve in own_curves(["brier"])]
-    ['test_brier', 'device_brier_mean', 'device_brier_min', 'device_brier_max']
-    """
+    """The curves of the metrics besides the score and the loss."""
     added = further_of(metrics, score)
     return tuple(curve for metric in added for curve in _curves_of_metric(metric))
 
 
 def curves_of(metrics: Iterable[str] = (), score: str = ACCURACY.name) -> tuple[Curve, ...]:
-    """All curves of a run: those that every run has, and those of the metrics that it adds.
-
-    Args:
-        metrics: names of the further metrics (`losses.reported`).
-        score: the metric that runs are compared by.
-
-    >>> [curve.name for curve in curves_of()] == list(CURVES)
-    True
-    >>> [curve.name for curve in curves_of((), "loss")][:3]
-    ['train_loss', 'test_loss', 'device_loss_mean']
-    """
+    """All curves of a run: those that every run has, and those of the metrics that it adds."""
     minimised = () if score == LOSS.name else _curves_of_metric(LOSS)
     return (
         Curve("train_loss", "training loss of the mean model, with its regulariser"),
@@ -106,44 +83,24 @@ def curves_of(metrics: Iterable[str] = (), score: str = ACCURACY.name) -> tuple[
 
 
 def column_names(metrics: Iterable[str] = (), score: str = ACCURACY.name) -> tuple[str, ...]:
-    """The names of all curves of a run.
-
-    Args:
-        metrics: names of the further metrics (`losses.reported`).
-        score: the metric that runs are compared by.
-
-    >>> column_names(["brier"])[:9] == (*CURVES, "test_brier")
-    True
-    """
+    """The names of all curves of a run."""
     return tuple(curve.name for curve in curves_of(metrics, score))
 
 
 def score_columns(score: str = ACCURACY.name) -> dict[str, str]:
-    """The columns of the score, by what a `Trace` calls them.
-
-    >>> score_columns("r2")["device_score_min"]
-    'device_r2_min'
-    """
+    """The columns of the score, by what a `Trace` calls them."""
     ends = {f"device_score_{end}": f"device_{score}_{end}" for end in ("mean", "min", "max")}
     return {"test_score": f"test_{score}", **ends}
 
 
 def trace_names() -> tuple[str, ...]:
-    """What a `Trace` calls the curves that every run has, whatever its score.
-
-    >>> trace_names()[:4]
-    ('train_loss', 'test_loss', 'test_score', 'device_score_mean')
-    """
+    """What a `Trace` calls the curves that every run has, whatever its score."""
     of_score = {column: name for name, column in score_columns().items()}
     return tuple(of_score.get(name, name) for name in CURVES)
 
 
 def score_place(score: str = ACCURACY.name) -> int:
-    """The place of the mean model's score among `column_names`; that of devices is the next.
-
-    >>> CURVES[score_place()], column_names((), "loss")[score_place("loss")]
-    ('test_accuracy', 'test_loss')
-    """
+    """The place of the mean model's score among `column_names`; that of devices is the next."""
     return column_names((), score).index(f"test_{score}")
 
 

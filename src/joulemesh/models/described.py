@@ -42,15 +42,7 @@ class Samples(Protocol):
 
 
 def config(training: Training, data: Samples, file: str, model: str, **more: Any) -> dict[str, Any]:
-    """The contents of ``config.json``, as plain values.
-
-    Args:
-        training: how it was trained.
-        data: on what.
-        file: name of the file with the parameters.
-        model: its name.
-        more: further values, by name.
-    """
+    """The contents of ``config.json``, as plain values."""
     return {
         "file": file,
         "model": model,
@@ -68,15 +60,7 @@ def config(training: Training, data: Samples, file: str, model: str, **more: Any
 def loading(
     training: Training, shape: Sequence[int], file: str, *, torch: bool, built_in: bool
 ) -> str:
-    """A few lines of Python that load a model and compute logits of ``x``.
-
-    Args:
-        training: how it was trained.
-        shape: of one sample.
-        file: name of the file, ``.safetensors`` or ``.onnx``.
-        torch: is it a PyTorch module?
-        built_in: can Joulemesh build the model from its name?
-    """
+    """A few lines of Python that load a model and compute logits of ``x``."""
     if file.endswith(".onnx"):
         return (
             "import onnxruntime\n\n"

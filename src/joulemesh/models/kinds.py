@@ -81,29 +81,17 @@ class ModelKind:
 
 
 def options_of(kind: ModelKind, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a kind takes: what is given, otherwise the scenario's defaults.
-
-    >>> options_of(ModelKind("wide", "", lambda *_: None, parameters=("hidden",)), {"l2": 0.1})
-    {'hidden': (64,)}
-    """
+    """What a kind takes: what is given, otherwise the scenario's defaults."""
     return parameters_of(f"model {kind.name!r}", kind.parameters, Training, given)
 
 
 def dense_parameters(widths: Sequence[int]) -> int:
-    """Weights and biases of dense layers.
-
-    >>> dense_parameters((64, 10))
-    650
-    """
+    """Weights and biases of dense layers."""
     return sum(i * o + o for i, o in pairwise(widths))
 
 
 def dense_multiply_adds(widths: Sequence[int]) -> int:
-    """Multiply-adds of one sample in dense layers.
-
-    >>> dense_multiply_adds((64, 64, 10))
-    4736
-    """
+    """Multiply-adds of one sample in dense layers."""
     return sum(i * o for i, o in pairwise(widths))
 
 
@@ -185,11 +173,7 @@ FC_WIDTH = 64
 
 
 def conv_output(side: int) -> int:
-    """Side of the last feature map: three times a 3x3 convolution (no padding), pooled by 2.
-
-    >>> conv_output(32), conv_output(28), conv_output(21)
-    (2, 1, 0)
-    """
+    """Side of the last feature map: three times a 3x3 convolution (no padding), pooled by 2."""
     for _ in CONV_WIDTHS:
         side = (side - 2) // 2
     return max(side, 0)
@@ -290,21 +274,7 @@ MODELS.register(
 def check_model(
     model: str, /, shape: Sequence[int], classes: int, **options: Any
 ) -> tuple[ModelKind, dict[str, Any]]:
-    """Refuse an unknown model, or one that does not fit the shape of the samples.
-
-    Args:
-        model: a name of the registry ``MODELS``.
-        shape: of one sample.
-        classes: number of classes; of numbers to predict where the loss takes these.
-        options: fields of the section ``training``.
-
-    Returns:
-        The model's kind, and the options that it takes.
-
-    >>> check_model("cnn", (8, 8, 1), 10)
-    Traceback (most recent call last):
-    joulemesh.ScenarioError: ...
-    """
+    """Refuse an unknown model, or one that does not fit the shape of the samples."""
     kind = MODELS[model]
     loss = options.get("loss", CROSS_ENTROPY.name)
     if classes < 2 and loss in LOSSES and LOSSES[loss].targets in ("classes", "tokens"):
@@ -328,25 +298,7 @@ def parameter_count(
     outputs: tuple[int, ...] | None = None,
     **options: Any,
 ) -> int:
-    """Count a model's parameters.
-
-    Args:
-        model: a name of the registry ``MODELS``: ``logistic``, ``mlp``, ``cnn``, or one of the
-            user's own.
-        shape: of one sample; images are (height, width, channels).
-        classes: number of classes.
-        hidden: widths of the hidden layers, for models that take them.
-        outputs: shape of what the model gives for a sample; (classes,) unless given.
-        options: other fields of the section ``training``; a model takes its own.
-
-    Returns:
-        The number of weights and biases.
-
-    >>> parameter_count("mlp", (28, 28, 1), 10, (200,))
-    159010
-    >>> parameter_count("cnn", (32, 32, 3), 10), parameter_count("cnn", (28, 28, 1), 10)
-    (73418, 60554)
-    """
+    """Count a model's parameters."""
     if is_in_file(model):
         from joulemesh.models.core import from_file
 
@@ -374,21 +326,6 @@ def multiply_adds(
 
     Training takes about three times as many: the backward pass computes gradients by the weights
     and by the inputs of each layer. A multiply-add is two floating-point operations.
-
-    Args:
-        model: a name of the registry ``MODELS``.
-        shape: of one sample; images are (height, width, channels).
-        classes: number of classes.
-        hidden: widths of the hidden layers, for models that take them.
-        options: other fields of the section ``training``; a model takes its own.
-
-    Returns:
-        Their number, or None if the model does not say.
-
-    >>> multiply_adds("mlp", (8, 8, 1), 10, (64,))  # 64·64 + 64·10
-    4736
-    >>> multiply_adds("cnn", (28, 28, 1), 10)
-    2190080
     """
     if is_in_file(model):
         return None

@@ -45,11 +45,7 @@ from joulemesh.models.kinds import CONV_WIDTHS, FC_WIDTH, WIDTH, WINDOW, conv_ou
 
 
 def init_dense(key: jax.Array, inputs: int, outputs: int, *, gain: float = 2.0) -> jax.Array:
-    """Draw a float32 [inputs, outputs] matrix of variance gain/inputs (He et al. 2015: 2).
-
-    >>> init_dense(jax.random.key(0), 3, 2).shape
-    (3, 2)
-    """
+    """Draw a float32 [inputs, outputs] matrix of variance gain/inputs (He et al. 2015: 2)."""
     standard = jax.random.normal(key, (inputs, outputs), jnp.float32)
     return standard * math.sqrt(gain / inputs)
 
@@ -60,17 +56,7 @@ def dense(params: dict[str, jax.Array], layer: str, x: jax.Array) -> jax.Array:
 
 
 def mlp_init(widths: Sequence[int]) -> Callable[[jax.Array], dict[str, jax.Array]]:
-    """Make the initialiser for layers of these widths, inputs first and classes last.
-
-    Args:
-        widths: at least two.
-
-    Returns:
-        key -> {"dense0_w", "dense0_b", ...}.
-
-    >>> sorted(mlp_init((784, 200, 10))(jax.random.key(0)))
-    ['dense0_b', 'dense0_w', 'dense1_b', 'dense1_w']
-    """
+    """Make the initialiser for layers of these widths, inputs first and classes last."""
     sizes = tuple(pairwise(widths))
 
     def draw(key: jax.Array) -> dict[str, jax.Array]:
@@ -88,27 +74,13 @@ def mlp_init(widths: Sequence[int]) -> Callable[[jax.Array], dict[str, jax.Array
 
 
 def mlp_apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-    """Compute logits [B, classes] of samples of any shape, in the dtype of the parameters.
-
-    >>> mlp_apply(mlp_init((4, 3, 2))(jax.random.key(0)), jnp.ones((5, 2, 2))).shape
-    (5, 2)
-    """
+    """Compute logits [B, classes] of samples of any shape, in the dtype of the parameters."""
     flat = x.reshape(len(x), -1).astype(params["dense0_w"].dtype)
     return after_input(params, flat @ params["dense0_w"])
 
 
 def after_input(params: dict[str, jax.Array], z: jax.Array) -> jax.Array:
-    """Compute logits [B, classes] from the product with the input layer's weights.
-
-    Args:
-        params: those of the first layer's weights are not looked at, and may be missing.
-        z: [B, outputs of the first layer].
-
-    >>> params = mlp_init((4, 3, 2))(jax.random.key(0))
-    >>> bool(jnp.all(after_input(params, jnp.ones((5, 4)) @ params.pop("dense0_w"))
-    ...              == mlp_apply(mlp_init((4, 3, 2))(jax.random.key(0)), jnp.ones((5, 2, 2)))))
-    True
-    """
+    """Compute logits [B, classes] from the product with the input layer's weights."""
     z = z + params["dense0_b"]
     last = sum(name.endswith("_b") for name in params) - 1
     for layer in range(1, last + 1):
@@ -120,18 +92,7 @@ def after_input(params: dict[str, jax.Array], z: jax.Array) -> jax.Array:
 
 
 def logistic_init(features: int, classes: int) -> Callable[[jax.Array], dict[str, jax.Array]]:
-    """Make the initialiser: all zeros, since a convex problem has no symmetry to break.
-
-    Args:
-        features: numbers per sample.
-        classes: number of classes.
-
-    Returns:
-        key -> {"w": [features, classes], "b": [classes]}.
-
-    >>> logistic_init(64, 10)(jax.random.key(0))["w"].shape
-    (64, 10)
-    """
+    """Make the initialiser: all zeros, since a convex problem has no symmetry to break."""
 
     def zeros(key: jax.Array) -> dict[str, jax.Array]:
         del key
@@ -144,11 +105,7 @@ def logistic_init(features: int, classes: int) -> Callable[[jax.Array], dict[str
 
 
 def logistic_apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-    """Compute logits [B, classes] of samples of any shape, in the dtype of the parameters.
-
-    >>> logistic_apply(logistic_init(4, 3)(jax.random.key(0)), jnp.ones((5, 2, 2))).shape
-    (5, 3)
-    """
+    """Compute logits [B, classes] of samples of any shape, in the dtype of the parameters."""
     flat = x.reshape(len(x), -1).astype(params["w"].dtype)
     return flat @ params["w"] + params["b"]
 
@@ -158,16 +115,6 @@ def curvature(x: NDArray[np.floating], l2: float) -> tuple[float, float]:
 
     The Hessian of one sample is (diag p − p pᵀ) ⊗ x̃ x̃ᵀ + l2·I with x̃ = (x, 1), and the first
     factor lies between 0 and 1/2, whatever the number of classes (1/2 is reached at p = ½, ½).
-
-    Args:
-        x: [n, ...], as the model sees it (normalised).
-        l2: weight of the regulariser, which covers biases too.
-
-    Returns:
-        (m, M): m = l2 and M = l2 + λ_max(X̃ᵀX̃/n)/2.
-
-    >>> curvature(np.array([[1.0], [-1.0]]), 0.1)
-    (0.1, 0.6)
     """
     flat = np.asarray(x).reshape(len(x), -1)
     n, features = flat.shape[0], flat.shape[1] + 1
@@ -185,19 +132,7 @@ def curvature(x: NDArray[np.floating], l2: float) -> tuple[float, float]:
 
 
 def conv3x3(x: jax.Array, w: jax.Array) -> jax.Array:
-    """Convolve without padding.
-
-    Args:
-        x: [B, H, W, C].
-        w: [9·C, O], the kernel [3, 3, C, O] with its first three axes merged.
-
-    Returns:
-        [B, H − 2, W − 2, O].
-
-    >>> conv3x3(jnp.ones((1, 4, 4, 2)), jnp.ones((18, 5)))[0, :, :, 0]
-    Array([[18., 18.],
-           [18., 18.]], dtype=float32)
-    """
+    """Convolve without padding."""
     batch, height, width = x.shape[0], x.shape[1] - 2, x.shape[2] - 2
     shifted = [x[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
     # A plain matrix, though the product would take four axes: 1.3 times quicker on a CPU.
@@ -206,11 +141,7 @@ def conv3x3(x: jax.Array, w: jax.Array) -> jax.Array:
 
 
 def max_pool(x: jax.Array) -> jax.Array:
-    """Take the maximum of each 2x2 block of [B, H, W, C]; an odd last row or column is dropped.
-
-    >>> max_pool(jnp.arange(9.0).reshape(1, 3, 3, 1)).ravel()
-    Array([4.], dtype=float32)
-    """
+    """Take the maximum of each 2x2 block of [B, H, W, C]; an odd last row or column is dropped."""
     batch, height, width, channels = x.shape
     x = x[:, : height // 2 * 2, : width // 2 * 2]
     x = x.reshape(batch, height // 2, 2, width // 2, 2, channels)
@@ -220,18 +151,7 @@ def max_pool(x: jax.Array) -> jax.Array:
 
 
 def cnn_init(shape: Sequence[int], classes: int) -> Callable[[jax.Array], dict[str, jax.Array]]:
-    """Make the initialiser (He) for images of this shape.
-
-    Args:
-        shape: (height, width, channels).
-        classes: number of classes.
-
-    Returns:
-        key -> {"conv0_w", "conv0_b", ..., "dense1_b"}.
-
-    >>> cnn_init((28, 28, 1), 10)(jax.random.key(0))["dense0_w"].shape
-    (64, 64)
-    """
+    """Make the initialiser (He) for images of this shape."""
     height, width, channels = shape
     flat = conv_output(height) * conv_output(width) * CONV_WIDTHS[-1]
     sizes = [
@@ -252,11 +172,7 @@ def cnn_init(shape: Sequence[int], classes: int) -> Callable[[jax.Array], dict[s
 
 
 def cnn_apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-    """Compute logits [B, classes] of images [B, H, W, C], in the dtype of the parameters.
-
-    >>> cnn_apply(cnn_init((22, 22, 1), 3)(jax.random.key(0)), jnp.ones((2, 22, 22, 1))).shape
-    (2, 3)
-    """
+    """Compute logits [B, classes] of images [B, H, W, C], in the dtype of the parameters."""
     h = x.astype(params["conv0_w"].dtype)
     for layer in range(len(CONV_WIDTHS)):
         # What the pool would drop, an odd last row and column, is not computed; bias and ReLU
@@ -274,15 +190,7 @@ def cnn_apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 def token_mlp_init(
     tokens: int, hidden: Sequence[int]
 ) -> Callable[[jax.Array], dict[str, jax.Array]]:
-    """Make the initialiser.
-
-    Args:
-        tokens: how many different ones there are.
-        hidden: widths of the hidden layers.
-
-    Returns:
-        key -> {"embedding": [tokens, width], "dense0_w", "dense0_b", ...}.
-    """
+    """Make the initialiser."""
     layers = mlp_init((WINDOW * WIDTH, *hidden, tokens))
 
     def draw(key: jax.Array) -> dict[str, jax.Array]:
@@ -293,12 +201,7 @@ def token_mlp_init(
 
 
 def token_mlp_apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-    """Compute logits [B, positions, tokens]: at each position from it and those just before.
-
-    >>> params = token_mlp_init(5, (8,))(jax.random.key(0))
-    >>> token_mlp_apply(params, jnp.zeros((2, 7), jnp.int32)).shape
-    (2, 7, 5)
-    """
+    """Compute logits [B, positions, tokens]: at each position from it and those just before."""
     size, length = x.shape
     seen = params["embedding"][x]  # [B, positions, width]
     before = jnp.pad(seen, ((0, 0), (WINDOW - 1, 0), (0, 0)))

@@ -86,9 +86,6 @@ def is_torch(obj: Any) -> bool:
     """Is it a PyTorch module, a class of such, or a function without arguments that may make one?
 
     PyTorch is not imported to find out: whoever gives a module has done so.
-
-    >>> is_torch(print)
-    False
     """
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "nn"):
@@ -164,14 +161,7 @@ def _refuse_statistics(torch: Any, module: Any, name: str) -> None:
 def checked(
     model: TorchModel, shape: Sequence[int], outputs: Sequence[int], seen: str = "float32"
 ) -> TorchModel:
-    """The model, unless it does not give what is to be predicted for each sample of the data.
-
-    Args:
-        model: what the user gave.
-        shape: of one sample, as the module sees it.
-        outputs: shape of what it is to give for a sample.
-        seen: how it sees samples: scaled, ``"float32"``, or as tokens, ``"int32"``.
-    """
+    """The model, unless it does not give what is to be predicted for each sample of the data."""
     torch = require("torch", "a PyTorch module")
     before = {name: one.clone() for name, one in model.module.named_buffers()}
     was = model.module.training

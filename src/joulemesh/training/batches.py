@@ -28,34 +28,13 @@ class Data(NamedTuple):
 
 
 def scale_of(dataset: Dataset, dtype: DTypeLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The factor and the summand that normalise: (x - mean) / std in one multiply-add.
-
-    >>> x, y = np.ones((2, 1), np.float32), np.array([0, 1], np.int32)
-    >>> scale_of(Dataset("toy", x, y, x, y, 2, mean=1.0, std=0.5), np.float64)
-    (array(2.), array(-2.))
-    """
+    """The factor and the summand that normalise: (x - mean) / std in one multiply-add."""
     mean, std = np.asarray(dataset.mean, np.float64), np.asarray(dataset.std, np.float64)
     return np.asarray(1 / std, dtype), np.asarray(-mean / std, dtype)
 
 
 class Batches:
-    """Draws the batches of all rows; row s·N + i is device i of seed s.
-
-    Args:
-        partitions: who holds which samples, one per seed.
-        seeds: the repetition seeds.
-        options: size of a batch, and what a round is.
-        numbers: of the devices, where they are not all of them.
-
-    >>> from joulemesh.data import partition
-    >>> held = partition(np.arange(40) % 2, 4, kind="iid")
-    >>> batches = Batches([held], [0], Options(batch_size=8))
-    >>> index, valid = batches.draw(iteration=0, rows=np.arange(4), start=0, stop=3)
-    >>> index.shape, valid is None
-    ((3, 4, 8), True)
-    >>> bool(np.isin(index[:, 2], held.indices(2)).all())
-    True
-    """
+    """Draws the batches of all rows; row s·N + i is device i of seed s."""
 
     def __init__(
         self,
@@ -102,12 +81,7 @@ class Batches:
     def draw(
         self, iteration: int, rows: IntArray, start: int, stop: int
     ) -> tuple[IntArray, NDArray[np.bool_] | None]:
-        """The samples of some rows in steps start..stop−1 of an iteration (from 0).
-
-        Returns:
-            int64 [steps, rows, batch], indices of training samples; and bool of that shape, False
-            beyond the end of a pass, or None where every batch is whole.
-        """
+        """The samples of some rows in steps start..stop−1 of an iteration (from 0)."""
         key = self._fold(self._key, rows, iteration)
         step = np.arange(start, stop, dtype=np.uint32)[:, None, None]
         size = self.sizes.reshape(-1)[rows, None].astype(np.uint32)

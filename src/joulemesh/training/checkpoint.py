@@ -37,10 +37,6 @@ class Checkpoints:
     """The checkpoints of one run, by iterations completed.
 
     With several processes all of them save and restore together.
-
-    Args:
-        folder: where they lie; made when the first is saved. Only the leader looks at it.
-        remedy: what the user can do if one cannot be written.
     """
 
     def __init__(self, folder: str | Path, remedy: str = "make room, then --resume") -> None:
@@ -60,16 +56,7 @@ class Checkpoints:
     def save(
         self, learner: Learner[S], state: S, beside: Mapping[str, NDArray[Any]] | None = None
     ) -> None:
-        """Write a checkpoint.
-
-        Args:
-            learner: that the state is of.
-            state: it is not consumed.
-            beside: more arrays to keep with it, by names that begin with ``trace.``.
-
-        Raises:
-            ScenarioError: the disk is full or the folder cannot be written; older ones are kept.
-        """
+        """Write a checkpoint."""
         arrays, done = learner.save(state), int(state.iteration)
         hosts.on_leader(partial(self._write, done, {**arrays, **(beside or {})}))
 
@@ -89,14 +76,7 @@ class Checkpoints:
             DISK.get().remove(self.path(iteration))
 
     def restore(self, learner: Learner[S], iteration: int) -> tuple[S, Arrays]:
-        """The state after some iterations, placed as the learner wants it.
-
-        Returns:
-            The state, and what was kept beside it.
-
-        Raises:
-            ScenarioError: the checkpoint is damaged, or of another run.
-        """
+        """The state after some iterations, placed as the learner wants it."""
         found: Arrays = {}
 
         def read() -> str:

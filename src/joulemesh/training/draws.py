@@ -75,15 +75,7 @@ def fold(key: Key, data: Words) -> Key:
 
 
 def seed_key(seed: int, *purposes: int) -> Key:
-    """Make the key of a seed, with purposes folded in.
-
-    Args:
-        seed: 0 <= seed < 2**64.
-        purposes: constants such as ``BATCH``.
-
-    Returns:
-        Two uint32 arrays of shape [1].
-    """
+    """Make the key of a seed, with purposes folded in."""
     key: Key = (np.array([seed >> 32], _U), np.array([seed & 0xFFFFFFFF], _U))
     for purpose in purposes:
         key = fold(key, np.array([purpose], _U))
@@ -116,18 +108,6 @@ def shuffle(key: Key, positions: Words, size: Words) -> Words:
     Each round draws a pivot and swaps the pair {x, pivot-x mod size} or not, by a bit that both
     of the pair compute alike: a bijection whatever the key, and a uniform-looking one after
     enough rounds (24: more than the bits of a position in any data set in use).
-
-    Args:
-        key: two uint32 arrays, broadcast with the positions.
-        positions: uint32, each below ``size``.
-        size: uint32, at least 1.
-
-    Returns:
-        uint32, of the shape of ``positions``.
-
-    >>> key = seed_key(0, BATCH)
-    >>> sorted(shuffle(key, np.arange(5, dtype=np.uint32), np.array([5], np.uint32)).tolist())
-    [0, 1, 2, 3, 4]
     """
     for number in range(_SHUFFLE_ROUNDS):
         # A hash of the key and the round: it is as even as Threefry here, and much shorter.
@@ -149,11 +129,7 @@ def _mix(word: Words) -> Words:
 
 
 def steps_per_round(sizes: Words, batch: int, local_round: str) -> Words:
-    """SGD steps in one round: 1 in mode "step", batches in one pass in mode "epoch".
-
-    >>> steps_per_round(np.array([1, 32, 33]), 32, "epoch")
-    array([1, 1, 2])
-    """
+    """SGD steps in one round: 1 in mode "step", batches in one pass in mode "epoch"."""
     return (sizes + batch - 1) // batch if local_round == "epoch" else sizes * 0 + 1
 
 
@@ -162,40 +138,12 @@ def step_positions(key: Key, step: Words, lanes: Words, size: Words) -> Words:
 
     With replacement: it costs one word per sample whatever D_i is, is unbiased (Assumption 3)
     and serves devices with fewer samples than a batch.
-
-    Args:
-        key: of (seed, BATCH, iteration, device), shape [..., 1].
-        step: uint32 [..., 1], counted from 0 in each iteration.
-        lanes: uint32 [batch], 0..batch-1.
-        size: uint32 [..., 1], D_i.
-
-    Returns:
-        uint32 [..., batch], positions in 0..D_i-1.
     """
     return below(fold(fold(key, step), lanes)[0], size)
 
 
 def epoch_positions(key: Key, step: Words, lanes: Words, size: Words) -> tuple[Words, Words]:
-    """Take the next batch of a pass over a device's samples, in a fresh order for each round.
-
-    Args:
-        key: of (seed, BATCH, iteration, device), shape [..., 1].
-        step: uint32 [..., 1], counted from 0 in each iteration.
-        lanes: uint32 [batch], 0..batch-1.
-        size: uint32 [..., 1], D_i.
-
-    Returns:
-        uint32 [..., batch] positions in 0..D_i-1, and bool [..., batch], False beyond the end
-        of the pass (the last batch may be short; those positions repeat one of its samples).
-
-    >>> key = seed_key(0, BATCH, 0, 0)
-    >>> zero, size = np.zeros(1, np.uint32), np.full(1, 3, np.uint32)
-    >>> lanes = np.arange(2, dtype=np.uint32)
-    >>> (first, _), (second, valid) = (
-    ...     epoch_positions(key, zero + _U(k), lanes, size) for k in (0, 1))
-    >>> sorted([*first.tolist(), int(second[0])]), valid.tolist()
-    ([0, 1, 2], [True, False])
-    """
+    """Take the next batch of a pass over a device's samples, in a fresh order for each round."""
     batch = _U(lanes.shape[-1])
     passes = (size + (batch - _U(1))) // batch
     at = (step % passes) * batch + lanes

@@ -32,16 +32,7 @@ Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 
 
 class Interrupt:
-    """While entered, the first SIGINT (or SIGTERM) only sets ``asked``.
-
-    Args:
-        settle_s: signals that follow the first within so many seconds are the same wish: a
-            process may be told by its terminal, by its parent and by its cluster.
-
-    >>> with Interrupt() as interrupt:
-    ...     interrupt.asked
-    False
-    """
+    """While entered, the first SIGINT (or SIGTERM) only sets ``asked``."""
 
     def __init__(self, settle_s: float = 0.0) -> None:
         self.asked = False
@@ -77,25 +68,15 @@ _SPARE = 1_000_000  # the first of the seeds that stand in for diverged ones
 
 @dataclass(frozen=True, eq=False)
 class TrainedChunk(Generic[S]):
-    """One chunk that has been trained.
+    """One chunk that has been trained."""
 
-    Attributes:
-        learner: what trains.
-        state: after the chunk; the next one consumes it.
-        trace: the evaluations made in the chunk.
-        start: iterations completed before the chunk.
-        completed: iterations completed.
-        wall_s: seconds that the chunk took.
-        stopping: whether training has been asked to stop after this chunk.
-    """
-
-    learner: Learner[S]
-    state: S
-    trace: Trace
-    start: int
-    completed: int
-    wall_s: float
-    stopping: bool = False
+    learner: Learner[S]  # what trains
+    state: S  # after the chunk; the next one consumes it
+    trace: Trace  # the evaluations made in the chunk
+    start: int  # iterations completed before the chunk
+    completed: int  # iterations completed
+    wall_s: float  # seconds that the chunk took
+    stopping: bool = False  # whether training has been asked to stop after this chunk
 
     @property
     def iterations(self) -> int:
@@ -118,17 +99,7 @@ Sink: TypeAlias = Callable[[TrainedChunk[Any]], None]
 
 
 def chunks(learner: Learner[S], state: S | None = None) -> Iterator[tuple[S, Trace]]:
-    """Advance a learner to the end of its schedule.
-
-    Args:
-        learner: what trains.
-        state: where to go on from (for instance a checkpoint); the beginning unless given.
-
-    Yields:
-        After every chunk, the state and the evaluations made. The state is consumed by the next
-        chunk: save what is to be kept before going on. A chunk that diverges raises instead, so
-        that what was saved last is good.
-    """
+    """Advance a learner to the end of its schedule."""
     state = learner.begin() if state is None else state
     while int(state.iteration) < learner.schedule.iterations:
         state, trace = learner.advance(state)
@@ -207,17 +178,7 @@ R = TypeVar("R")
 def train_seeds(
     once: Callable[[tuple[int, ...]], Sequence[R]], seeds: Sequence[int], *, stand_ins: bool = False
 ) -> Iterator[tuple[int, R | DivergedError]]:
-    """Train all seeds together; if one diverges, the others once more without it.
-
-    Args:
-        once: trains some seeds together, and gives what came of each.
-        seeds: repetition seeds.
-        stand_ins: another seed takes the place of a diverged one, so that with the same number of
-            seeds nothing is compiled again.
-
-    Yields:
-        Each seed with what came of it, a diverged one as soon as it is known to be.
-    """
+    """Train all seeds together; if one diverges, the others once more without it."""
     left, spare = tuple(seeds), _SPARE
     lineup = left
     while left:

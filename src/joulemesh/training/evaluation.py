@@ -31,14 +31,7 @@ TEST_ORDER = 0x74657374
 
 
 def evaluated(options: Options, schedule: Schedule, start: int, stop: int) -> NDArray[np.bool_]:
-    """Which of the iterations start..stop-1 are evaluated: those named, or every so many; the last.
-
-    >>> five = Schedule(np.ones((5, 1), int))
-    >>> evaluated(Options(eval_every=2), five, 2, 5).tolist()
-    [False, True, True]
-    >>> evaluated(Options(eval_at=(1, 3)), five, 0, 5).tolist()
-    [True, False, True, False, True]
-    """
+    """bool: which of iterations start..stop-1 are evaluated, with the last of the schedule."""
     done = np.arange(start, stop) + 1
     named = np.isin(done, options.eval_at) if options.eval_at else done % options.eval_every == 0
     chosen: NDArray[np.bool_] = named | (done == schedule.iterations)
@@ -47,20 +40,14 @@ def evaluated(options: Options, schedule: Schedule, start: int, stop: int) -> ND
 
 @dataclass(frozen=True, eq=False)
 class SampleCounts:
-    """How many samples every evaluation of a run takes.
+    """How many samples every evaluation of a run takes."""
 
-    Attributes:
-        curve: test samples, training samples, and test samples for each device's own model, in all
-            evaluations but the last.
-        test: test samples that there are: the last evaluation takes all of them.
-        agree: bool [n]: whether all devices hold one model after each iteration.
-        partitions: who holds which samples, one per seed.
-    """
-
+    # test samples, training samples, and test samples for each device's own model, in all
+    # evaluations but the last
     curve: tuple[int, int, int]
-    test: int
-    agree: NDArray[np.bool_]
-    partitions: Sequence[Partition]
+    test: int  # test samples that there are: the last evaluation takes all of them
+    agree: NDArray[np.bool_]  # bool [n]: whether all devices hold one model after each iteration
+    partitions: Sequence[Partition]  # who holds which samples, one per seed
 
     def at(self, iteration: int) -> tuple[int, int, int]:
         """Like ``curve``, after an iteration (from 0)."""
@@ -101,22 +88,6 @@ def sample_counts(
     Half of the allowance goes to the mean model's test accuracy, a sixth to its training loss
     and a third to the devices' own models where these differ from it; each has a floor that is
     never undercut, and grows by doubling, so that similar schedules share a compilation.
-
-    Args:
-        share: of training's work that evaluation may add; 0 for no limit.
-        trained: samples that all devices process between two evaluations.
-        devices: number of devices N.
-        test: test samples that there are.
-        device_samples: the most on which each device's model is evaluated.
-
-    Returns:
-        Test samples, training samples, and how many of these test samples each device's own model
-        is evaluated on, if it differs from the mean model.
-
-    >>> sample_counts(0.08, 16_000, 20, 10_000, 1000)
-    (1000, 500, 100)
-    >>> sample_counts(0.0, 16_000, 20, 10_000, 1000)
-    (10000, 10000, 1000)
     """
     device_samples = min(device_samples, test)
     if share == 0:
@@ -136,13 +107,5 @@ def _doubled(least: int, most: float) -> int:
 
 
 def train_sizes(partition: Partition, on_train: int) -> NDArray[np.int64]:
-    """How many of its samples each device puts into the training loss: alike, if it has so many.
-
-    Args:
-        partition: who holds which samples.
-        on_train: how many there shall be in all, at least.
-
-    Returns:
-        int64 [N].
-    """
+    """How many of its samples each device puts into the training loss: alike, if it has so many."""
     return np.minimum(partition.sizes, -(-on_train // partition.devices))

@@ -150,12 +150,7 @@ def _place(tree: Tree, number: int) -> str | None:
 
 @lru_cache(maxsize=32)  # equal exchanges share their compiled programs
 def entering(own: Exchange, wire: str) -> Exchange:
-    """A method's own exchange whose parameters are rounded when they enter it.
-
-    Args:
-        own: all that it sends are parameters as they enter it.
-        wire: the type to which they are rounded.
-    """
+    """A method's own exchange whose parameters are rounded when they enter it."""
 
     def apply(
         params: Tree, state: ExchangeState, key: Any, context: Context

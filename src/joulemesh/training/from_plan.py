@@ -36,19 +36,7 @@ _DENSE = 1000  # devices; beyond, a static mixing matrix is applied as a sparse 
 
 
 def schedule_of(plan: Plan) -> Schedule:
-    """What the engine plays: the plan's rounds, presence and mixing.
-
-    Args:
-        plan: the plan.
-
-    Returns:
-        The schedule.
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> schedule_of(made).kind
-    'mean'
-    """
+    """What the engine plays: the plan's rounds, presence and mixing."""
     lossy = plan.drawn is not None and plan.drawn.lost_messages.any()
     if lossy or rounded_to(plan.scenario.network.bits_per_parameter):
         return _by_messages(plan, plan.drawn if lossy else None)
@@ -105,19 +93,7 @@ def schedule_by_messages(
     chunk_iterations: int,
     wire: str = "",
 ) -> Schedule:
-    """A schedule where messages are lost or rounded, with what every exchange then does.
-
-    Args:
-        schedule: its rounds and presence.
-        routes: of every iteration; None where nothing is sent.
-        scheme_at: the scheme of an iteration (from 0).
-        drawn: which messages are lost; None if none is.
-        chunk_iterations: iterations whose matrices are held at a time.
-        wire: NumPy's name of the type to which messages are rounded; empty if they are not.
-
-    Raises:
-        ScenarioError: the matrices would be too large, or exchanges are of different chunks.
-    """
+    """A schedule where messages are lost or rounded, with what every exchange then does."""
     if wire:
         lost_in = None if drawn is None else drawn.lost_in
         exchanges = rounded_exchanges(schedule, routes, scheme_at, wire, lost_in)
@@ -143,18 +119,7 @@ def schedule_by_messages(
 
 
 def require_room(chunk_iterations: int, devices: int, parts: int = 1) -> None:
-    """Refuse mixing matrices, one for every iteration, that are too large to hold.
-
-    Args:
-        chunk_iterations: iterations whose matrices are held at a time.
-        devices: number of devices N.
-        parts: matrices of one iteration.
-
-    Raises:
-        ScenarioError: they would be too large.
-
-    >>> require_room(10, 1_000)
-    """
+    """Refuse mixing matrices, one for every iteration, that are too large to hold."""
     if chunk_iterations * parts * devices**2 > MOST_ENTRIES:
         raise ScenarioError(
             f"messages are lost, and {chunk_iterations} mixing matrices of {devices} devices in "
@@ -182,18 +147,7 @@ def _parts_of(
 
 
 def mixing_of(scheme: Scheme) -> tuple[Mixing, int]:
-    """What a scheme's exchanges do to the parameters of all devices.
-
-    Args:
-        scheme: on the whole graph.
-
-    Returns:
-        The schedule's ``mixing`` and ``mixing_rounds``.
-
-    >>> import joulemesh
-    >>> mixing_of(joulemesh.plan(joulemesh.Scenario.preset("adaptive")).scheme_at(1))
-    ('mean', 1)
-    """
+    """What a scheme's exchanges do to the parameters of all devices."""
     if scheme.exact:
         return "mean", 1
     if isinstance(scheme, Patterned):
@@ -218,21 +172,7 @@ def _patterned(scheme: Patterned) -> tuple[Mixing, int]:
 
 
 def power_mixing(weights: SparseMatrix, rounds: int) -> tuple[Mixing, int]:
-    """What some rounds of one mixing matrix do.
-
-    Args:
-        weights: sparse [N, N].
-        rounds: how often it is applied in an exchange.
-
-    Returns:
-        The schedule's ``mixing`` and ``mixing_rounds``: the power of the matrix, or, for many
-        devices, the sparse matrix itself, applied round by round.
-
-    >>> from scipy.sparse import csr_array
-    >>> mixing, rounds = power_mixing(csr_array([[0.5, 0.5], [0.5, 0.5]]), 3)
-    >>> mixing.shape, rounds
-    ((1, 2, 2), 1)
-    """
+    """What some rounds of one mixing matrix do."""
     if weights.shape[0] > _DENSE:
         return weights, rounds
     return metropolis_mixing(weights, rounds)[None], 1

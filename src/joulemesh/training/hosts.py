@@ -60,31 +60,19 @@ def count() -> int:
 
 
 def alone() -> bool:
-    """Whether this is the only process.
-
-    >>> alone()
-    True
-    """
+    """Whether this is the only process."""
     return count() == 1
 
 
 def leads() -> bool:
-    """Whether this process writes.
-
-    >>> leads()
-    True
-    """
+    """Whether this process writes."""
     jax = sys.modules.get("jax")
     return jax is None or bool(jax.process_index() == 0)
 
 
 @contextmanager
 def losses_named() -> Iterator[None]:
-    """Turn the many errors that a lost process causes in the others into one.
-
-    Raises:
-        HostLostError: in place of them.
-    """
+    """Turn the many errors that a lost process causes in the others into one."""
     try:
         yield
     except JoulemeshError:
@@ -141,11 +129,7 @@ def _meet_piece(piece: Bytes, *, add: bool = False) -> Bytes:
 
 
 def any_of(*flags: bool) -> tuple[bool, ...]:
-    """Agree: each of the flags is True if it is in any process.
-
-    >>> any_of(True, False)
-    (True, False)
-    """
+    """Agree: each of the flags is True if it is in any process."""
     if alone():
         return flags
     met = _meet_piece(np.array(flags, np.uint8)).max(axis=0)
@@ -169,15 +153,7 @@ def meet(mesh: Mesh) -> None:
 
 
 def same(text: str, what: str) -> None:
-    """Refuse to go on if processes differ.
-
-    Args:
-        text: of this process, of a length that is the same in all.
-        what: that the text stands for.
-
-    Raises:
-        ScenarioError: in all of them.
-    """
+    """Refuse to go on if processes differ."""
     if alone():
         return
     said = _meet_piece(np.frombuffer(text.encode(), np.uint8))
@@ -190,12 +166,7 @@ def same(text: str, what: str) -> None:
 
 
 def fetch(leaf: Array, *, everywhere: bool = False) -> NDArray[Any] | None:
-    """An array of all processes as NumPy: on the leader, or everywhere; None where it is not.
-
-    >>> import jax.numpy as jnp
-    >>> fetch(jnp.arange(3)).tolist()
-    [0, 1, 2]
-    """
+    """An array of all processes as NumPy: on the leader, or everywhere; None where it is not."""
     import jax
 
     if leaf.is_fully_addressable or leaf.is_fully_replicated:
@@ -213,19 +184,7 @@ def fetch(leaf: Array, *, everywhere: bool = False) -> NDArray[Any] | None:
 
 
 def from_leader(values: ArrayLike | None, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """The leader's NumPy array, everywhere.
-
-    Args:
-        values: on the leader, the array; anything elsewhere.
-        shape: of the array.
-        dtype: of the array.
-
-    Returns:
-        The array.
-
-    >>> from_leader(np.arange(2), (2,), np.int64).tolist()
-    [0, 1]
-    """
+    """The leader's NumPy array, everywhere."""
     if alone():
         return np.asarray(values, dtype)
     mine = np.ascontiguousarray(values, dtype) if leads() else np.zeros(shape, dtype)
@@ -240,20 +199,7 @@ def from_leader(values: ArrayLike | None, shape: tuple[int, ...], dtype: DTypeLi
 
 
 def on_leader(action: Callable[[], str]) -> str:
-    """Do something on the leader only, and tell all what came of it.
-
-    Args:
-        action: what to do; it returns a text.
-
-    Returns:
-        The text, on every process.
-
-    Raises:
-        JoulemeshError: the leader's refusal, on every process.
-
-    >>> on_leader(lambda: "done")
-    'done'
-    """
+    """Do something on the leader only, and tell all what came of it."""
     if alone():
         return action()
     refusal: JoulemeshError | None = None
@@ -272,19 +218,7 @@ def on_leader(action: Callable[[], str]) -> str:
 
 
 def put(tree: T, sharding: Spec) -> T:
-    """Place arrays that every process has whole; each puts its own part on its processors.
-
-    Args:
-        tree: of NumPy arrays.
-        sharding: one for all, or a tree of them.
-
-    Returns:
-        A tree of JAX arrays.
-
-    >>> import jax
-    >>> put({"a": np.arange(2)}, jax.devices()[0])["a"].tolist()
-    [0, 1]
-    """
+    """Place arrays that every process has whole; each puts its own part on its processors."""
     import jax
     from jax.sharding import Sharding
 

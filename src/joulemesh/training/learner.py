@@ -132,13 +132,7 @@ _TOGETHER = 64  # devices whose parameters are averaged at once
 def check_inputs(
     partitions: Sequence[Partition], schedule: Schedule, seeds: Sequence[int], samples: int
 ) -> None:
-    """Refuse parts that do not fit together.
-
-    >>> check_inputs([], Schedule(np.ones((1, 2), int)), [0], 5)
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: there are 0 partitions for 1 seeds: give one for each
-    """
+    """Refuse parts that do not fit together."""
     members = isinstance(schedule, Members)
     repeated = not members and len(set(seeds)) < len(seeds)
     if not seeds or repeated or min(seeds) < 0 or max(seeds) >= 2**64:
@@ -175,19 +169,7 @@ def sizes_of(partitions: Sequence[Partition]) -> NDArray[np.int64]:
 
 
 def mean_of(params: Tree, weights: NDArray[Any]) -> Tree:
-    """The weighted mean of devices' parameters.
-
-    Args:
-        params: a pytree of NumPy arrays [seeds, devices, ...], or [seeds, 1, ...] where all
-            devices share theirs.
-        weights: [seeds, devices] of any positive scale; 0 for a device that has departed.
-
-    Returns:
-        The pytree of [seeds, ...], or without that axis for a single seed.
-
-    >>> mean_of({"w": np.array([[[0.0], [4.0]]])}, np.array([[1, 3]]))["w"].tolist()
-    [3.0]
-    """
+    """The weighted mean of devices' parameters."""
     share = weights / weights.sum(axis=1, keepdims=True)
 
     def mean(leaf: NDArray[Any]) -> NDArray[Any]:

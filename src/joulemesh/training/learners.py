@@ -50,13 +50,7 @@ def learner_of(
 
 
 def configured(scenario: Scenario, model: Any, cache_dir: Path | None = None) -> None:
-    """Prepare JAX before anything is computed; not where a PyTorch module is to be trained.
-
-    Args:
-        scenario: which may name a module by file.
-        model: the user's own, in place of the scenario's.
-        cache_dir: folder of JAX's compilation cache.
-    """
+    """Prepare JAX before anything is computed; not where a PyTorch module is to be trained."""
     named = scenario.training.model
     if model is None and is_in_file(named):
         model = in_file(named, "training.model")

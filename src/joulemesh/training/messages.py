@@ -36,25 +36,17 @@ class RoundedExchange:
 
     are carried out in the precision of the parameters, and rounded to that of messages where
     ``rounds`` says so.
-
-    Attributes:
-        target, first, second: int32 [C, I]: registers.
-        sign: float64 [C, I]: 1, −1, or 0 for ``first`` alone.
-        factor, divisor: float64 [C, I]; one of them is 1.
-        rounds: bool [C, I].
-        output: int32 [C, N]: the register that holds each device's parameters in the end.
-        registers: their number R.
     """
 
-    target: IntArray
-    first: IntArray
-    second: IntArray
-    sign: NDArray[np.float64]
-    factor: NDArray[np.float64]
-    divisor: NDArray[np.float64]
-    rounds: NDArray[np.bool_]
-    output: IntArray
-    registers: int
+    target: IntArray  # int32 [C, I]: registers
+    first: IntArray  # int32 [C, I]: registers
+    second: IntArray  # int32 [C, I]: registers
+    sign: NDArray[np.float64]  # float64 [C, I]: 1, −1, or 0 for ``first`` alone
+    factor: NDArray[np.float64]  # float64 [C, I]; one of them is 1
+    divisor: NDArray[np.float64]  # float64 [C, I]; one of them is 1
+    rounds: NDArray[np.bool_]  # bool [C, I]
+    output: IntArray  # int32 [C, N]: the register that holds each device's parameters in the end
+    registers: int  # their number R
 
     @property
     def parts(self) -> int:
@@ -86,15 +78,7 @@ class RoundedExchange:
 
 
 class RoundedExchanges:
-    """The rounded exchanges of n iterations, all in one form.
-
-    Args:
-        each: of every iteration; None where nothing is sent.
-        wire: NumPy's name of the type to which messages are rounded.
-
-    Raises:
-        ScenarioError: exchanges cut the parameters into different parts.
-    """
+    """The rounded exchanges of n iterations, all in one form."""
 
     def __init__(self, each: Sequence[RoundedExchange | None], wire: str) -> None:
         self.wire = wire

@@ -98,11 +98,6 @@ class Options:
 
     @classmethod
     def from_scenario(cls, training: BaseModel, **changes: Any) -> Options:
-        """Take the settings of a scenario's ``[training]`` section, with changes.
-
-        >>> from joulemesh.scenario import Training
-        >>> Options.from_scenario(Training(), eval_every=2).eval_every
-        2
-        """
+        """Take the settings of a scenario's ``[training]`` section, with changes."""
         names = set(cls.__dataclass_fields__) & set(type(training).model_fields)
         return cls(**{**{name: getattr(training, name) for name in names}, **changes})

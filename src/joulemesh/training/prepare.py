@@ -41,13 +41,7 @@ OWN_DATA = "./inputs/data.npz"  # what data in memory are called, and kept as in
 
 
 def the_dataset(scenario: Scenario, data: Any = None) -> Dataset:
-    """The scenario's data set, or the user's own in its place.
-
-    Args:
-        scenario: also says how to read the user's own: labels, splits, scaling, holders.
-        data: a ``Dataset``, the path of a file, a pandas data frame with a column of labels, or a
-            mapping or tuple of x_train, y_train, x_test, y_test; None for the scenario's.
-    """
+    """The scenario's data set, or the user's own in its place."""
     if data is None:
         return load_for(scenario)
     if isinstance(data, Dataset):
@@ -76,15 +70,7 @@ def the_dataset(scenario: Scenario, data: Any = None) -> Dataset:
 
 
 def said_loss(scenario: Scenario, loss: Any) -> Scenario:
-    """The scenario that says what is minimised, where the user gives a loss in Python.
-
-    Args:
-        scenario: what is asked.
-        loss: a name, a function of outputs and targets, or a `Loss`; None for the scenario's.
-
-    >>> said_loss(Scenario(), "mse").training.loss
-    'mse'
-    """
+    """The scenario that says what is minimised, where the user gives a loss in Python."""
     if loss is None:
         return scenario
     name = name_of(loss)
@@ -99,9 +85,6 @@ def with_data(scenario: Scenario, data: Any) -> Scenario:
 
     Data in memory are called by the name of the file that a run's folder keeps them in; how they
     were read is done with.
-
-    >>> with_data(Scenario(), ([[0.0]], [0], [[0.0]], [0])).training.dataset
-    './inputs/data.npz'
     """
     if data is None:
         return scenario
@@ -160,14 +143,7 @@ _NEAR = 1e-3  # of a sum of probabilities in 16 bits
 
 
 def with_outputs_noted(scenario: Scenario, model: Any, given: Any, dataset: Dataset) -> Dataset:
-    """The data set, with a note if the model's outputs are probabilities where logits are meant.
-
-    Args:
-        scenario: with the loss, and the model unless one is given.
-        model: what is trained.
-        given: the user's own model; None for the scenario's.
-        dataset: its test samples are looked at, before training.
-    """
+    """The data set, with a note if the model's outputs are probabilities where logits are meant."""
     own = given is not None or scenario.training.model not in MODELS.built_in
     if not own or scenario.training.loss != CROSS_ENTROPY.name or dataset.classes < 2:
         return dataset
@@ -183,11 +159,7 @@ def with_outputs_noted(scenario: Scenario, model: Any, given: Any, dataset: Data
 
 
 def probabilities(outputs: NDArray[Any]) -> bool:
-    """Are outputs [..., classes] all within [0, 1], and of sum 1?
-
-    >>> probabilities(np.array([[0.25, 0.75]])), probabilities(np.array([[0.5, 0.75]]))
-    (True, False)
-    """
+    """Are outputs [..., classes] all within [0, 1], and of sum 1?"""
     within = bool((outputs >= 0).all() and (outputs <= 1).all())
     return within and bool((np.abs(outputs.sum(axis=-1) - 1) < _NEAR).all())
 

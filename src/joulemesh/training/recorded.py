@@ -103,26 +103,7 @@ class _Symbol:
 def record(
     scheme: Scheme, route: Route, devices: int, wire: str, lost: Lost = frozenset()
 ) -> RoundedExchange:
-    """What an exchange does whose messages are rounded.
-
-    Args:
-        scheme: whose devices exchange.
-        route: of the exchange.
-        devices: number N of devices of the whole graph; those that are not on the route keep
-            their parameters.
-        wire: NumPy's name of the type to which messages are rounded.
-        lost: messages that do not arrive.
-
-    Raises:
-        ScenarioError: the scheme's devices do more than to add and scale.
-
-    >>> import joulemesh
-    >>> scenario = joulemesh.Scenario(devices={"count": 3}, plan={"aggregation": "ring"})
-    >>> plan = joulemesh.plan(scenario)
-    >>> made = record(plan.scheme_at(1), plan.route(1), 3, "float16")
-    >>> made.target.tolist(), made.rounds.tolist(), made.divisor.tolist(), made.output.tolist()
-    ([[0, 1, 2, 1, 1]], [[True, True, True, False, True]], [[1.0, 1.0, 1.0, 1.0, 3.0]], [[1, 1, 1]])
-    """
+    """What an exchange does whose messages are rounded."""
     parts = scheme.parts(route)
     tapes = [_Tape(devices) for _ in range(parts)]
     values = np.empty((devices, parts), dtype=object)
@@ -207,16 +188,7 @@ def _compiled(tape: _Tape, ends: Sequence[int]) -> RoundedExchange:
 
 
 def rounded_mixing(weights: Any, rounds: int = 1) -> RoundedExchange:
-    """A matrix that is applied to rounded parameters, and whose result is rounded.
-
-    Args:
-        weights: [N, N], dense or sparse; new = W @ old.
-        rounds: how often.
-
-    >>> mixing = rounded_mixing(np.full((2, 2), 0.5))
-    >>> mixing.target.tolist(), mixing.rounds.tolist(), mixing.output.tolist()
-    ([[0, 1, 0, 1, 1]], [[True, True, False, False, True]], [[1, 1]])
-    """
+    """A matrix that is applied to rounded parameters, and whose result is rounded."""
     rows = sparse.csr_array(weights)
     tape = _Tape(rows.shape[0])
     held = [_Symbol(tape, i).rounded() for i in range(tape.devices)]
@@ -238,15 +210,7 @@ def rounded_exchanges(
     wire: str,
     lost_in: Callable[[int, Route], Lost] | None = None,
 ) -> RoundedExchanges:
-    """The exchanges of a schedule whose exchanges are those of schemes.
-
-    Args:
-        schedule: its length and devices.
-        routes: of every iteration; None where nothing is sent.
-        scheme_at: the scheme of an iteration (from 0).
-        wire: NumPy's name of the type to which messages are rounded.
-        lost_in: which messages of an iteration's route are lost; none unless given.
-    """
+    """The exchanges of a schedule whose exchanges are those of schemes."""
     known: dict[Any, RoundedExchange] = {}
 
     def exchange(t: int) -> RoundedExchange | None:
@@ -269,10 +233,6 @@ def exchanges_of_matrices(schedule: Schedule, wire: str) -> RoundedExchanges:
     Parameters are rounded before and after a matrix is applied; a sparse matrix that is applied
     several times rounds them every time. The exact mean rounds what every device sends, and the
     mean: it is that of a server.
-
-    Args:
-        schedule: with the kind ``"mean"``, ``"dense"`` or ``"sparse"``.
-        wire: NumPy's name of the type to which messages are rounded.
     """
     known: dict[bytes, RoundedExchange] = {}
 

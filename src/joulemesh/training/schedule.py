@@ -137,18 +137,7 @@ class Schedule:
         )
 
     def matrices(self, start: int, stop: int) -> Dense:
-        """The mixing matrices of iterations start..stop-1.
-
-        Args:
-            start: first iteration, from 0.
-            stop: one past the last.
-
-        Returns:
-            [stop - start, N, N], or [1, N, N] if all are the same; [..., C, N, N] in parts.
-
-        >>> Schedule(np.ones((2, 2), int), mixing=lambda t: np.eye(2)).matrices(0, 2).shape
-        (2, 2, 2)
-        """
+        """The mixing matrices of iterations start..stop-1."""
         if isinstance(self.mixing, str | RoundedExchanges) or sparse.issparse(self.mixing):
             raise TypeError(f"mixing is {self.kind}, not dense")
         if callable(self.mixing):
@@ -158,36 +147,13 @@ class Schedule:
         return dense if len(dense) == 1 else dense[start:stop]
 
     def arrivals(self, start: int, stop: int) -> NDArray[np.bool_]:
-        """Which messages of a method's own exchange arrive in iterations start..stop-1.
-
-        Args:
-            start: first iteration, from 0.
-            stop: one past the last.
-
-        Returns:
-            [stop - start, ...].
-
-        >>> Schedule(np.ones((2, 3), int), arrived=lambda t: np.arange(3) > t).arrivals(0, 2)
-        array([[False,  True,  True],
-               [False, False,  True]])
-        """
+        """Which messages of a method's own exchange arrive in iterations start..stop-1."""
         if self.arrived is None:
             raise TypeError("no message is lost")
         return np.stack([np.asarray(self.arrived(t), bool) for t in range(start, stop)])
 
     def begins_with(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Whose parameters each device begins iterations start..stop-1 with: its own, or a gift.
-
-        Args:
-            start: first iteration, from 0.
-            stop: one past the last.
-
-        Returns:
-            [stop - start, N].
-
-        >>> Schedule(np.ones((2, 3), int), gifts=((1, 2, 0),)).begins_with(0, 2).tolist()
-        [[0, 1, 2], [0, 1, 0]]
-        """
+        """Whose parameters each device begins iterations start..stop-1 with: its own, or a gift."""
         source = np.tile(np.arange(self.devices), (stop - start, 1))
         for iteration, newcomer, giver in self.gifts:
             if start <= iteration < stop:
@@ -197,19 +163,7 @@ class Schedule:
     def mean_weights(
         self, sizes: NDArray[np.int64], *, by_samples: bool = False
     ) -> NDArray[np.float64]:
-        """Weights of the exact mean, on any positive scale.
-
-        Args:
-            sizes: [seeds, N], samples of each device.
-            by_samples: weigh devices by them, instead of equally.
-
-        Returns:
-            float64 [seeds, N].
-
-        >>> schedule = Schedule(np.ones((1, 2), int))
-        >>> schedule.mean_weights(np.array([[3, 4]]), by_samples=True)
-        array([[3., 4.]])
-        """
+        """Weights of the exact mean, on any positive scale."""
         if by_samples:
             return sizes.astype(np.float64)
         return np.ones(sizes.shape)
@@ -218,10 +172,6 @@ class Schedule:
         """A digest of the whole schedule.
 
         Matrices that a function makes are looked at in three iterations only.
-
-        >>> rounds = np.full((1, 2), 5)
-        >>> Schedule(rounds).digest() == Schedule(rounds, exact=np.ones(1, bool)).digest()
-        False
         """
         return digest(self._parts())
 
@@ -368,11 +318,7 @@ class Members(Schedule):
 
     @classmethod
     def of(cls, schedules: Sequence[Schedule], rates: Sequence[float], seeds: int) -> Members:
-        """Put schedules side by side, each with a learning rate, at as many seeds each.
-
-        Raises:
-            ScenarioError: they differ in more than rounds.
-        """
+        """Put schedules side by side, each with a learning rate, at as many seeds each."""
         longest = max(schedules, key=lambda one: one.iterations)
         n = longest.iterations
         even = all(one.iterations == n for one in schedules)

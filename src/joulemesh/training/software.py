@@ -28,14 +28,7 @@ PACKAGES = {
 
 
 def packages(*libraries: str) -> dict[str, str]:
-    """Versions of the packages that compute, by name.
-
-    Args:
-        libraries: of the models that are trained: ``"jax"``, ``"torch"``.
-
-    >>> list(packages("jax"))
-    ['numpy', 'scipy', 'jax', 'jaxlib', 'optax', 'flax']
-    """
+    """Versions of the packages that compute, by name."""
     names = dict.fromkeys(name for library in libraries for name in PACKAGES[library])
     return {name: version(name) for name in ("numpy", "scipy", *names)}
 
@@ -46,20 +39,12 @@ def trained_by(*libraries: str) -> dict[str, str]:
 
 
 def trained_words(*libraries: str) -> str:
-    """`trained_by` for a reader.
-
-    >>> trained_words("jax").startswith("JAX 0.")
-    True
-    """
+    """`trained_by` for a reader."""
     return ", ".join(f"{TITLES[name]} {number}" for name, number in trained_by(*libraries).items())
 
 
 def software(*libraries: str) -> dict[str, Any]:
-    """Software and hardware that decide the bits of a result, as plain values.
-
-    Args:
-        libraries: of the models that are trained.
-    """
+    """Software and hardware that decide the bits of a result, as plain values."""
     backends, kinds = list[str](), list[str]()
     for library in libraries:
         backend, found = torch_devices() if library == "torch" else _jax_devices()

@@ -45,24 +45,7 @@ def _bytes_of(leaf: NDArray[Any]) -> memoryview:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays, whole or not at all; none that is contiguous is copied.
-
-    Args:
-        path: of the file.
-        arrays: by name.
-
-    Raises:
-        ScenarioError: the file cannot be written.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     place = Path(folder, "state.safetensors")
-    ...     write_arrays(place, {"w": np.arange(3.0), "trace.loss": np.ones(1)})
-    ...     like = {"w": ((3,), np.dtype(float))}
-    ...     found = read_arrays(place, like, besides="trace.")
-    ...     found["w"].tolist(), found["trace.loss"].tolist()
-    ([0.0, 1.0, 2.0], [1.0])
-    """
+    """Write arrays, whole or not at all; none that is contiguous is copied."""
     named = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     header, at = {}, 0
     for name, leaf in named.items():
@@ -91,18 +74,6 @@ def read_arrays(path: Path, like: Shapes, *, besides: str | None = None) -> Arra
     """Read arrays; they must be those of ``like``, with its shapes and types.
 
     Nothing is allocated before the header fits ``like``, and every array is verified.
-
-    Args:
-        path: of the file.
-        like: shape and type by name.
-        besides: the file may hold more arrays, of any shape, whose names begin with this.
-
-    Returns:
-        The arrays by name, those of ``like`` first.
-
-    Raises:
-        ValueError: the file is damaged, or holds something else; the text says what.
-        OSError: it cannot be read.
     """
     with path.open("rb") as file:
         described, digests, start = _header(file)
@@ -172,11 +143,7 @@ def _offsets(entry: dict[str, Any], held: int) -> tuple[int, int]:
 
 
 def named_leaves(params: Any) -> Arrays:
-    """Parameters as NumPy arrays, named by their path in the tree.
-
-    >>> list(named_leaves({"dense": {"b": np.zeros(2), "w": np.zeros((3, 2))}}))
-    ['dense.b', 'dense.w']
-    """
+    """Parameters as NumPy arrays, named by their path in the tree."""
     if "jax" not in sys.modules:  # parameters of PyTorch
         return {name: np.ascontiguousarray(params[name]) for name in sorted(params)}
     import jax

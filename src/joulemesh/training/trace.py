@@ -76,12 +76,7 @@ class Trace:
         return {name: name for name in self._columns()} | score_columns(self.score)
 
     def curve(self, name: str) -> Floats:
-        """A curve by name, those of further metrics included.
-
-        >>> one = Trace(np.array([5]), *[np.zeros((1, 2))] * 11, own={"test_f1": np.ones((1, 2))})
-        >>> one.curve("test_f1").tolist(), one.curve("drift").tolist()
-        ([[1.0, 1.0]], [[0.0, 0.0]])
-        """
+        """A curve by name, those of further metrics included."""
         found: Floats = self.own[name] if name in self.own else getattr(self, name)
         return found
 
@@ -91,12 +86,7 @@ class Trace:
 
     @classmethod
     def join(cls, traces: Sequence[Trace]) -> Trace:
-        """Concatenate the traces of consecutive chunks.
-
-        >>> one = Trace(np.array([5]), *[np.zeros((1, 2))] * 11)
-        >>> Trace.join([one, one]).train_loss.shape
-        (2, 2)
-        """
+        """Concatenate the traces of consecutive chunks."""
         joined: dict[str, Any] = {
             name: np.concatenate([getattr(trace, name) for trace in traces])
             for name in cls._columns()
@@ -116,14 +106,7 @@ class Trace:
         own: Mapping[str, Floats] | None = None,
         sent: Any = (),
     ) -> Trace:
-        """A trace of columns by their names.
-
-        Args:
-            columns: all but those of further metrics, with ``iteration``.
-            score: the metric that runs are compared by.
-            own: the curves of further metrics.
-            sent: what a method's own exchange reported.
-        """
+        """A trace of columns by their names."""
         names = score_columns(score)
         fields_of = {name: columns[names.get(name, name)] for name in cls._columns()}
         return cls(**fields_of, own=own or {}, sent=sent, score=score)
@@ -137,20 +120,7 @@ class Trace:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], like: Trace) -> Trace:
-        """The trace that `to_arrays` gave.
-
-        Args:
-            arrays: by name.
-            like: of the same training; says how what was sent is put together.
-
-        Raises:
-            LookupError: an array is missing.
-            ValueError: there are more or fewer arrays than such a trace has.
-
-        >>> one = Trace(np.array([5]), *[np.zeros((1, 2))] * 11, sent={"asked": np.ones((5, 2))})
-        >>> Trace.from_arrays(one.to_arrays(), like=one).sent["asked"].shape
-        (5, 2)
-        """
+        """The trace that `to_arrays` gave."""
         names = set(like._named().values())
         columns: dict[str, Any] = {name: arrays[name] for name in names}
         own = {name: arrays[name] for name in like.own}
@@ -159,12 +129,7 @@ class Trace:
         return cls.of(columns, score=like.score, own=own, sent=sent)
 
     def part(self, evaluations: NDArray[Any], seeds: slice) -> Trace:
-        """Some evaluations of some seeds; what was sent is left out.
-
-        >>> two = Trace(np.array([5, 9]), *[np.array([[1.0, 3.0], [2.0, 4.0]])] * 11)
-        >>> two.part(np.array([False, True]), slice(1, 2)).test_loss.tolist()
-        [[4.0]]
-        """
+        """Some evaluations of some seeds; what was sent is left out."""
         columns: dict[str, Any] = {name: getattr(self, name) for name in self._columns()}
         iteration = columns.pop("iteration")[evaluations]
         some = {name: values[evaluations, seeds] for name, values in columns.items()}
@@ -173,12 +138,7 @@ class Trace:
 
     @property
     def last(self) -> Trace:
-        """The last evaluation alone: of a finished run, that on all test samples.
-
-        >>> two = Trace(np.array([5, 9]), *[np.array([[1.0], [2.0]])] * 11)
-        >>> two.last.iteration.tolist(), two.last.test_loss.tolist()
-        ([9], [[2.0]])
-        """
+        """The last evaluation alone: of a finished run, that on all test samples."""
         columns: dict[str, Any] = {name: getattr(self, name)[-1:] for name in self._columns()}
         own = {name: values[-1:] for name, values in self.own.items()}
         return Trace(**columns, own=own, score=self.score)

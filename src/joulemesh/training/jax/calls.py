@@ -32,18 +32,7 @@ def queue_chunk(
     start: int,
     put: Callable[..., ChunkSchedule] = hosts.put,
 ) -> tuple[State, Reports, NDArray[np.int64]]:
-    """Call the programs of a chunk; on an accelerator nothing here waits for their results.
-
-    Args:
-        engine: whose chunk it is.
-        programs: the engine's, or stand-ins (`ahead`).
-        state: after ``start`` iterations; it is consumed.
-        start: iterations completed.
-        put: puts the chunk's schedule where the programs read it.
-
-    Returns:
-        The new state, what the programs report, and the iterations (from 0) that were evaluated.
-    """
+    """Call the programs of a chunk; on an accelerator nothing here waits for their results."""
     key, schedule = engine.key, engine.schedule
     stop = min(start + key.chunk, schedule.iterations)
     engine.read_samples(start, stop)

@@ -37,21 +37,7 @@ def chunk_schedule(
     stride: int,
     dtype: DTypeLike,
 ) -> tuple[ChunkSchedule, Segments, NDArray[np.int64]]:
-    """The schedule of iterations start..stop-1, padded to the length of a chunk.
-
-    Args:
-        schedule: of the run.
-        layout: of devices.
-        longest: steps of each iteration of the run, [n].
-        start: first iteration, from 0.
-        stop: one past the last.
-        chunk: iterations in a chunk.
-        stride: steps in a segment; 0 for all of an iteration.
-        dtype: of mixing matrices.
-
-    Returns:
-        The chunk's schedule, its segments, and for each iteration the segment that ends it.
-    """
+    """The schedule of iterations start..stop-1, padded to the length of a chunk."""
 
     def padded(values: NDArray[Any]) -> NDArray[Any]:
         return np.pad(values, [(0, chunk - len(values))] + [(0, 0)] * (values.ndim - 1))

@@ -51,11 +51,7 @@ def _program(settings: LocalSettings, deterministic: bool) -> Callable[..., Carr
 
 
 def held_by(data: Dataset, partition: Partition, device: int) -> Dataset:
-    """The data set with one device's training samples only.
-
-    Raises:
-        ScenarioError: the device holds no sample.
-    """
+    """The data set with one device's training samples only."""
     held = partition.indices(device)
     if not len(held):
         raise ScenarioError("{device} holds no samples: give it at least 1", device=device)

@@ -120,11 +120,7 @@ class Engine:
         return _BUILT_IN[schedule.kind]
 
     def _rounded(self, own: Exchange | None) -> Exchange | None:
-        """A method's own exchange, with messages rounded as the schedule says.
-
-        Raises:
-            ScenarioError: messages are to be rounded, and the schedule has matrices.
-        """
+        """A method's own exchange, with messages rounded as the schedule says."""
         wire = self.schedule.wire
         if own is not None and wire and not own.rounds:
             return entering(own, wire)
@@ -254,17 +250,7 @@ class Engine:
         return states.initial_params(self.model, seed, self.dtype)
 
     def advance(self, state: State) -> tuple[State, Trace]:
-        """Run the next chunk of iterations, or those to the end of the schedule.
-
-        Args:
-            state: it is consumed (its memory is used again).
-
-        Returns:
-            The new state, and the evaluations made.
-
-        Raises:
-            DivergedError: parameters are no longer finite.
-        """
+        """Run the next chunk of iterations, or those to the end of the schedule."""
         start = int(state.iteration)
         self.compile(start)
         with self.scope():

@@ -92,19 +92,6 @@ def choose_samples(
 
     They are the same in every evaluation, so that curves are smooth, and random: a partition
     holds its samples in random order, but a published test set may be sorted or uneven.
-
-    Args:
-        layout: of devices.
-        partitions: one per seed.
-        test: number of test samples.
-        counts: test samples, training samples in all, and how many of the test samples devices'
-            own models are evaluated on.
-        shards: number of processors.
-        batch: samples evaluated at once, at most.
-        dtype: of the weights.
-
-    Returns:
-        Indices and weights, as NumPy arrays.
     """
     on_test, on_train, each = counts
     kinds = np.ones((on_test, 2), dtype)
@@ -142,20 +129,7 @@ def _first_of_each(
 def in_batches(
     index: NDArray[np.integer[Any]], weight: NDArray[Any], shards: int, batch: int
 ) -> SampleBatches:
-    """Cut samples into equal batches, the same number for each shard, padded with weight 0.
-
-    Args:
-        index: int [m] (NumPy).
-        weight: [m] or [m, kinds] (NumPy).
-        shards: number of processors.
-        batch: samples in a batch, at most.
-
-    Returns:
-        NumPy arrays, the batches of one shard side by side.
-
-    >>> in_batches(np.arange(3), np.ones(3), 2, 256).weight[..., 0].tolist()
-    [[1.0, 1.0], [1.0, 0.0]]
-    """
+    """Cut samples into equal batches, the same number for each shard, padded with weight 0."""
     weight = weight.reshape(len(index), -1)
     share = -(-len(index) // shards)
     size = min(batch, share)
@@ -209,19 +183,7 @@ def mean_scores(
     centre: Params,
     share: jax.Array,
 ) -> MeanScores:
-    """Score every seed's mean model on this processor's share of the samples, and add up.
-
-    Args:
-        key: model, metrics, precision; and whether there are other processors to add up with.
-        train: training samples.
-        test: test samples.
-        samples: which of them.
-        centre: mean models, stacked [S, ...].
-        share: [slots, S], weight of each device in the mean and in the training loss.
-
-    Returns:
-        The scores, [S] each.
-    """
+    """Score every seed's mean model on this processor's share of the samples, and add up."""
     model, compute = key.model, key.compute
     minimised = next(metric for metric in key.metrics if metric.name == LOSS.name)
 
@@ -248,17 +210,7 @@ def mean_scores(
 def device_scores(
     key: ProgramKey, test: Data, samples: SampleBatches, params: Params
 ) -> tuple[jax.Array, ...]:
-    """Score every row's own model.
-
-    Args:
-        key: model, metrics, precision; and whether rows are evaluated one after another.
-        test: test samples.
-        samples: which of them.
-        params: stacked [R, ...].
-
-    Returns:
-        [R] for each metric that measures devices' own models.
-    """
+    """Score every row's own model."""
     metrics = [metric for metric in key.metrics if metric.devices]
 
     def row(params: Params) -> tuple[jax.Array, ...]:
@@ -275,14 +227,6 @@ def device_scores(
 def figure(metric: Metric, sums: jax.Array, count: jax.Array) -> jax.Array:
     """A metric from its sums over samples: divided last, so that counts of whole numbers are alike
     to the last bit however samples are dealt.
-
-    Args:
-        metric: says what is made of the averages.
-        sums: of the shape of ``count``, or with one more axis [..., k].
-        count: samples.
-
-    Returns:
-        Of the shape of ``count``.
     """
     if sums.ndim == count.ndim:
         means = sums / count
@@ -292,12 +236,7 @@ def figure(metric: Metric, sums: jax.Array, count: jax.Array) -> jax.Array:
 
 
 def checked_metrics(metrics: tuple[Metric, ...], data: Dataset) -> tuple[Metric, ...]:
-    """The metrics, unless one does not give what is averaged: then nothing is trained.
-
-    Raises:
-        ScenarioError: one is for other targets than the data hold, ``values`` gives neither [B] nor
-            [B, k], or ``finish`` no scalar.
-    """
+    """The metrics, unless one does not give what is averaged: then nothing is trained."""
     logits = jax.ShapeDtypeStruct((_TRIED, *data.outputs), jnp.float32)
     labels = jax.ShapeDtypeStruct((_TRIED, *data.y_train.shape[1:]), data.y_train.dtype)
     for metric in metrics:
@@ -350,19 +289,7 @@ def _over(finish: Callable[[jax.Array], jax.Array], means: jax.Array) -> jax.Arr
 
 
 def in_groups(function: Callable[[Params], R], values: Params, most: int) -> R:
-    """Map a function over leading axes, some side by side, in equal groups (so one compilation).
-
-    Args:
-        function: of one of the values.
-        values: a pytree of arrays [m, ...].
-        most: size of a group, at most; 1 for one after another.
-
-    Returns:
-        What the function gives, stacked [m, ...].
-
-    >>> in_groups(lambda x: 2 * x, jnp.arange(5), 3).tolist()
-    [0, 2, 4, 6, 8]
-    """
+    """Map a function over leading axes, some side by side, in equal groups (so one compilation)."""
     if most == 1:
         one_by_one: R = lax.map(function, values)
         return one_by_one
@@ -384,16 +311,7 @@ def losses_of(
     owner: jax.Array,
     samples: int,
 ) -> jax.Array:
-    """Losses of devices' models on others' samples; see `joulemesh.training.exchange.Context`.
-
-    Args:
-        model: what is evaluated.
-        held: samples, and by device their order, start and size.
-        params: stacked [N, ...].
-        viewer: int [K], whose samples.
-        owner: int [K], whose model.
-        samples: of each device, at most.
-    """
+    """Losses of devices' models on others' samples; see `joulemesh.training.exchange.Context`."""
     bare = replace(model, l2=0.0)  # without the regulariser
     data, order, start, size = held
     lanes = jnp.arange(samples, dtype=jnp.int32)
@@ -420,19 +338,7 @@ def score(
     params: Params,
     metrics: Sequence[Metric],
 ) -> tuple[jax.Array, ...]:
-    """Sums over the samples of weight · value, of each metric and kind.
-
-    Args:
-        model: what is evaluated.
-        compute: dtype in which it computes.
-        data: samples.
-        samples: which of them, in batches.
-        params: of one model.
-        metrics: functions of logits and labels.
-
-    Returns:
-        Of each metric [kinds], or [kinds, k] where it has k values per sample.
-    """
+    """Sums over the samples of weight · value, of each metric and kind."""
 
     def sums(index: jax.Array, weight: jax.Array) -> tuple[jax.Array, ...]:
         x, y = gather(data, index)
@@ -469,15 +375,7 @@ def regulariser(model: Model, params: Params) -> jax.Array:
 
 
 def mean_model(params: Params, share: jax.Array) -> Params:
-    """The weighted mean over devices.
-
-    Args:
-        params: stacked [N, S, ...].
-        share: [N, S], sums to 1 over devices.
-
-    Returns:
-        Stacked [S, ...].
-    """
+    """The weighted mean over devices."""
 
     def one(leaf: jax.Array) -> jax.Array:
         wide = share.reshape(share.shape + (1,) * (leaf.ndim - 2))
@@ -487,18 +385,7 @@ def mean_model(params: Params, share: jax.Array) -> Params:
 
 
 def consensus_error(params: Params, active: jax.Array) -> jax.Array:
-    """sqrt(mean_i ||w_i - w̄||²) / ||w̄|| over the active devices, w̄ their plain mean.
-
-    Args:
-        params: stacked [N, S, ...].
-        active: bool [N].
-
-    Returns:
-        [S].
-
-    >>> consensus_error(jnp.array([[[1.0]], [[3.0]]]), jnp.array([True, True])).tolist()
-    [0.5]
-    """
+    """sqrt(mean_i ||w_i - w̄||²) / ||w̄|| over the active devices, w̄ their plain mean."""
     share = (active / jnp.sum(active))[:, None]
     apart, size = [], []
     for leaf in jax.tree.leaves(params):
@@ -595,20 +482,7 @@ _TOGETHER_LOOP, _TOGETHER = 256, 1024
 
 
 class Evaluator:
-    """Evaluates states of a run.
-
-    Args:
-        key: of its programs.
-        inputs: placed.
-        layout: of devices.
-        partitions: who holds which samples, one per seed.
-        schedule: rounds, presence, mixing.
-        options: settings.
-        tested: number of test samples, where ``inputs`` do not hold them.
-
-    Attributes:
-        counts: on how many samples each evaluation rests.
-    """
+    """Evaluates states of a run."""
 
     def __init__(
         self,
@@ -653,17 +527,7 @@ class Evaluator:
     def evaluate(
         self, program: Callable[..., Evaluation], params: Params, iteration: int
     ) -> Evaluation:
-        """Evaluate parameters after an iteration (from 0): the last on all test samples.
-
-        Args:
-            program: the compiled evaluation.
-            params: of the state.
-            iteration: from 0.
-
-        Returns:
-            The evaluation, float [S] each, without the consensus error before the exchange
-            (``drift``).
-        """
+        """Evaluate parameters after an iteration (from 0): the last on all test samples."""
         return self._evaluate(program, params, iteration, self.counts.at(iteration))
 
     def _evaluate(
@@ -691,10 +555,6 @@ class StreamedEvaluator(Evaluator):
 
     What fits into `POOL_BYTES` is evaluated by the same program as samples in memory, to the same
     bits; larger test sets piece by piece, to rounding.
-
-    Args:
-        dataset: on disk.
-        arguments: as of an `Evaluator`.
     """
 
     def __init__(self, dataset: Dataset, *arguments: Any) -> None:

@@ -31,18 +31,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+|0x[0-9a-f]+")
 def model_digest(
     model: Model, shape: tuple[int, ...], targets: jax.ShapeDtypeStruct | None = None
 ) -> str:
-    """A digest of what a model computes: its functions as JAX traces them, constants included.
-
-    Args:
-        model: its loss counts, too, if it is not cross-entropy.
-        shape: of one sample.
-        targets: of two samples.
-
-    >>> from joulemesh.models import build
-    >>> wide, narrow = (build("mlp", (8, 8, 1), 10, (width,)) for width in (32, 16))
-    >>> model_digest(wide, (8, 8, 1)) == model_digest(narrow, (8, 8, 1))
-    False
-    """
+    """A digest of what a model computes: its functions as JAX traces them, constants included."""
     key = jax.random.key(0)
     batch = jax.ShapeDtypeStruct((2, *shape), np.dtype(model.seen))
     params = jax.eval_shape(model.init, key)
@@ -89,18 +78,7 @@ def two_targets(dataset: Dataset) -> jax.ShapeDtypeStruct:
 def metrics_digest(
     metrics: Sequence[Metric], outputs: tuple[int, ...], targets: jax.ShapeDtypeStruct
 ) -> str:
-    """A digest of what metrics compute, as JAX traces them.
-
-    Args:
-        metrics: what is measured.
-        outputs: shape of what a model gives for a sample.
-        targets: of two samples.
-
-    >>> labels = jax.ShapeDtypeStruct((2,), np.int32)
-    >>> one, other = (metrics_digest(metrics_of(own), (10,), labels) for own in ((), ["brier"]))
-    >>> one == other
-    False
-    """
+    """A digest of what metrics compute, as JAX traces them."""
     logits, labels = jax.ShapeDtypeStruct((2, *outputs), np.float32), targets
     parts: list[bytes | memoryview] = []
     for metric in metrics:

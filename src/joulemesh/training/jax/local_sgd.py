@@ -45,14 +45,7 @@ def gather(data: Data, index: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def logits_of(model: Model, params: Params, x: jax.Array, compute: DTypeLike) -> jax.Array:
-    """The outputs (logits [B, classes], say) of normalised samples, in float32 or wider.
-
-    Args:
-        model: supplies ``apply``.
-        params: of one device.
-        x: [B, ...], normalised.
-        compute: dtype in which the model computes.
-    """
+    """The outputs (logits [B, classes], say) of normalised samples, in float32 or wider."""
     low = jax.tree.map(lambda leaf: leaf.astype(compute), params)
     logits = model.apply(low, x if x.dtype == np.int32 else x.astype(compute))
     wide: jax.Array = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
@@ -65,23 +58,6 @@ def weighted_loss(
     """Σ_b weight_b · loss_b + (l2/2)·||params||², with the outputs.
 
     With weights 1/B this is ``models.loss``; weights also mask the end of a pass.
-
-    Args:
-        model: supplies ``apply``, ``loss`` and ``l2``.
-        params: of one device.
-        x: [B, ...], normalised.
-        y: targets [B, ...].
-        weight: [B].
-        compute: dtype in which the model computes; sums are float32 or wider.
-
-    Returns:
-        The loss and the outputs [B, ...].
-
-    >>> toy = Model("toy", lambda key: jnp.ones((1, 2)), lambda w, x: x @ w, l2=0.5)
-    >>> x, y = jnp.ones((4, 1)), jnp.zeros(4, jnp.int32)
-    >>> value, _ = weighted_loss(toy, jnp.ones((1, 2)), x, y, jnp.full(4, 0.25), jnp.float32)
-    >>> round(float(value), 4)  # ln 2 + 0.25 * 2
-    1.1931
     """
     logits = logits_of(model, params, x, compute)
     value = jnp.sum(weight * model.loss.values(logits, y))
@@ -158,19 +134,7 @@ def sgd_step(
     going: jax.Array,
     carry: Carry,
 ) -> Carry:
-    """One SGD step of one row; a row that has done all its steps stays as it is.
-
-    Args:
-        settings: what the compiler knows.
-        work: of the iteration; its rows are not used.
-        row: the row, with its key of the iteration (`steps_of`).
-        number: of the step, from 0.
-        going: whether the row takes this step.
-        carry: of the row.
-
-    Returns:
-        The new carry.
-    """
+    """One SGD step of one row; a row that has done all its steps stays as it is."""
     rate, data = row.rate, work.data
     index, weight = draw(settings, row, work.order, number)
     x, y = gather(data, index)
@@ -218,19 +182,7 @@ def train_rows(
     stride: int,
     block: int,
 ) -> Carry:
-    """Run every row's local rounds of one iteration, or some of their steps.
-
-    Args:
-        settings: what the compiler knows.
-        work: of the iteration.
-        first: int32 scalar, the step to begin with.
-        carry: stacked [R, ...].
-        stride: how many steps, with rows together; 0 for all that the longest row needs.
-        block: how many rows together, at most.
-
-    Returns:
-        The new carry.
-    """
+    """Run every row's local rounds of one iteration, or some of their steps."""
     rows, steps = steps_of(settings, work)
     step = partial(sgd_step, settings, work)
     if settings.loop:
@@ -299,23 +251,7 @@ def _together(
 
 
 def make_optimizer(name: str, learning_rate: ArrayLike) -> optax.GradientTransformation:
-    """Make an optimiser of optax by name.
-
-    Args:
-        name: for instance ``"sgd"`` or ``"adam"``.
-        learning_rate: a number, or a traced scalar.
-
-    Returns:
-        The gradient transformation.
-
-    Raises:
-        ScenarioError: there is none of that name, or it needs more than gradients.
-
-    >>> make_optimizer("sdg", 0.1)
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: training.optimizer = 'sdg' is not in optax: did you mean 'sgd'?
-    """
+    """Make an optimiser of optax by name."""
     maker = getattr(optax, name, None)
     if not callable(maker):
         near = difflib.get_close_matches(name, dir(optax), n=1)

@@ -73,13 +73,9 @@ class MixingInputs(NamedTuple):
 
 @dataclass(frozen=True)
 class Mixing:
-    """An exchange of the schedule's own mixing, of all seeds at once.
+    """An exchange of the schedule's own mixing, of all seeds at once."""
 
-    Attributes:
-        apply: (params [N, S, ...], inputs) -> params.
-    """
-
-    apply: Callable[[Params, MixingInputs], Params]
+    apply: Callable[[Params, MixingInputs], Params]  # (params [N, S, ...], inputs) -> params
 
 
 def _linear(mix: Callable[[jax.Array, MixingInputs], jax.Array]) -> Mixing:
@@ -154,12 +150,7 @@ sparse = _linear(_sparse)
 
 @lru_cache(maxsize=32)
 def in_steps(registers: int, wire: str) -> Mixing:
-    """The exchange of `Steps`, which takes so many registers.
-
-    Args:
-        registers: their number.
-        wire: the type to which messages are rounded.
-    """
+    """The exchange of `Steps`, which takes so many registers."""
     rounded = ROUND[wire]
 
     def apply(params: Params, context: MixingInputs) -> Params:
@@ -279,20 +270,7 @@ def mixed(values: jax.Array, inputs: MixingInputs) -> jax.Array:
 def neighbour_lists(
     matrix: scipy_sparse.csr_array[Any, Any], rounds: int, dtype: DTypeLike
 ) -> SparseMixing:
-    """Turn a CSR matrix into padded lists of neighbours.
-
-    Args:
-        matrix: row-stochastic [N, N].
-        rounds: how often it is applied in one exchange.
-        dtype: of the weights.
-
-    Returns:
-        The SparseMixing; padding repeats the device itself with weight 0.
-
-    >>> lists = neighbour_lists(scipy_sparse.csr_array(np.eye(2)), 3, np.float32)
-    >>> lists.index.tolist(), lists.weight.tolist()
-    ([[0], [1]], [[1.0], [1.0]])
-    """
+    """Turn a CSR matrix into padded lists of neighbours."""
     counts = np.diff(matrix.indptr)
     widest = int(counts.max())
     row = np.repeat(np.arange(len(counts)), counts)

@@ -55,17 +55,6 @@ def configure(*, cpu_shards: int | None = None, cache_dir: str | Path | None = N
     On a CPU each core trains its own share of the devices (JAX must be told so before it
     starts): about 1.5 times faster on two cores than letting XLA split single operations. Has no
     effect on a JAX that has started.
-
-    Args:
-        cpu_shards: cores to use; unless given, as many as the variable JAX_NUM_CPU_DEVICES says,
-            or those this process may use (at most 8).
-        cache_dir: folder of JAX's persistent compilation cache; left as it is unless given.
-
-    Returns:
-        The number of processors that training will be spread over.
-
-    >>> configure() >= 1
-    True
     """
     if cache_dir is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache_dir))
@@ -79,11 +68,7 @@ def configure(*, cpu_shards: int | None = None, cache_dir: str | Path | None = N
 
 
 def this_machine() -> Machine:
-    """The machine at hand; JAX starts, if it has not.
-
-    >>> this_machine().memory_bytes > 2**20
-    True
-    """
+    """The machine at hand; JAX starts, if it has not."""
     stats = jax.local_devices()[0].memory_stats() or {}
     return Machine(
         processors=tuple(jax.devices()),
@@ -98,16 +83,6 @@ def row_mesh(on: Machine, devices: int) -> Mesh:
 
     Every process contributes the same number of processors, so that each holds the same number of
     rows.
-
-    Args:
-        on: the machine.
-        devices: number of devices N.
-
-    Raises:
-        ScenarioError: there are fewer devices than processes.
-
-    >>> row_mesh(this_machine(), 1).size
-    1
     """
     if devices < on.processes:
         raise ScenarioError(
@@ -130,11 +105,7 @@ def sharding(mesh: Mesh, spec: Spec) -> Placement:
 
 
 def describe(arrays: Tree, where: Placement) -> Tree:
-    """Shapes and types of arrays, and where they will lie, as `jax.jit` compiles for them.
-
-    >>> describe(np.zeros((2, 3), np.float32), jax.devices()[0]).shape
-    (2, 3)
-    """
+    """Shapes and types of arrays, and where they will lie, as `jax.jit` compiles for them."""
     there = where if isinstance(where, Sharding) else SingleDeviceSharding(where)
     found: Tree = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=there), arrays
@@ -152,15 +123,7 @@ def loops_over_rows() -> bool:
 
 @lru_cache(maxsize=8)
 def compiler_options(deterministic: bool = False, images: bool = False) -> dict[str, bool | str]:
-    """XLA options for training on this backend, those that this version of XLA knows.
-
-    Args:
-        deterministic: ask for kernels that give the same bits in every run.
-        images: the model keeps its activations as images (sums over them are long).
-
-    Returns:
-        Options for ``jax.jit(..., compiler_options=...)``.
-    """
+    """XLA options for training on this backend, those that this version of XLA knows."""
     wanted: dict[str, bool | str]
     if jax.default_backend() == "cpu":
         # YNNPACK splits even small operations over all threads, of which there are as many as
@@ -187,13 +150,7 @@ def _known(name: str, value: bool | str) -> bool:
 
 
 def precision_scope(precision: str) -> AbstractContextManager[object]:
-    """A scope in which JAX computes in 64 bits, if the precision asks for it.
-
-    >>> import jax.numpy as jnp
-    >>> with precision_scope("float64"):
-    ...     jnp.zeros(1, float).dtype.name
-    'float64'
-    """
+    """A scope in which JAX computes in 64 bits, if the precision asks for it."""
     if precision != "float64":
         return nullcontext()
     scope: AbstractContextManager[object] = jax.enable_x64(True)

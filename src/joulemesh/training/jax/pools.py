@@ -26,20 +26,7 @@ POOL_BYTES = 2**25
 
 
 class Pools:
-    """Reads the samples of some iterations.
-
-    Args:
-        dataset: on disk.
-        partitions: who holds which samples, one per seed.
-        schedule: the rounds.
-        options: size of a batch, and what a round is.
-        seeds: the repetition seeds.
-        most: iterations of a chunk, at most.
-
-    Attributes:
-        chunk: iterations whose samples are read together.
-        capacity: samples of a chunk, at most.
-    """
+    """Reads the samples of some iterations."""
 
     def __init__(
         self,
@@ -84,11 +71,7 @@ class Pools:
         return np.unique(index[taken])
 
     def read(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int32]]:
-        """The samples of iterations start..stop−1, their targets, and the rows' indices of them.
-
-        Raises:
-            ScenarioError: a sample is not finite, or a token not among the others.
-        """
+        """The samples of iterations start..stop−1, their targets, and the rows' indices of them."""
         needed = np.unique(np.concatenate([self._drawn(t) for t in range(start, stop)]))
         data, count = self._dataset, len(needed)
         x = np.zeros((self.capacity, *data.shape), data.x_train.dtype)
@@ -100,16 +83,7 @@ class Pools:
 
 
 def checked_samples(data: Dataset, part: str, index: NDArray[np.integer[Any]]) -> NDArray[Any]:
-    """Samples that are read from disk.
-
-    Args:
-        data: on disk.
-        part: ``"x_train"`` or ``"x_test"``.
-        index: which of them.
-
-    Raises:
-        ScenarioError: a sample is not finite, or a token not among the others.
-    """
+    """Samples that are read from disk."""
     x: NDArray[Any] = getattr(data, part)[index]
     flat = x.reshape(len(x), -1)
     good: NDArray[Any] = np.ones(len(x), bool)

@@ -27,12 +27,7 @@ class Reports(NamedTuple):
 
 
 def first_bad(reports: Reports, stop: int) -> tuple[int, int] | None:
-    """The first iteration (from 1) that diverged, and which seed; None if there is none.
-
-    Args:
-        reports: of the chunk.
-        stop: the chunk's last iteration (from 1).
-    """
+    """The first iteration (from 1) that diverged, and which seed; None if there is none."""
     bad = np.min([report.bad for report in reports.chunks], axis=0)
     bad = np.minimum(bad, np.where(reports.finite, NEVER, stop))
     if bad.min() == NEVER:
@@ -44,14 +39,7 @@ def first_bad(reports: Reports, stop: int) -> tuple[int, int] | None:
 def columns_of(
     reports: Reports, iterations: int, measured: Reported, dtype: DTypeLike
 ) -> dict[str, Any]:
-    """The columns of a `Trace`, [evaluations, S] each, and what was sent, [iterations, S, ...].
-
-    Args:
-        reports: of the chunk.
-        iterations: that were run.
-        measured: the score and the further metrics; a chunk may have no evaluation.
-        dtype: of the columns.
-    """
+    """The columns of a `Trace`, [evaluations, S] each, and what was sent, [iterations, S, ...]."""
     empty = np.zeros((0, len(reports.finite)), dtype)
 
     def column(*values: Any) -> NDArray[Any]:

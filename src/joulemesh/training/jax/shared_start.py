@@ -62,15 +62,7 @@ class UpdateSum(NamedTuple):
 
 
 def consensus_from(sums: UpdateSum, centres: Params) -> jax.Array:
-    """sqrt(mean_i ||w_i - w̄||²) / ||w̄||, as ``evaluation.scores.consensus_error``.
-
-    Args:
-        sums: of K = 2 sums, the last with the shares of a plain mean.
-        centres: start + sums.weighted, [2, S, ...].
-
-    Returns:
-        [S].
-    """
+    """sqrt(mean_i ||w_i - w̄||²) / ||w̄||, as ``evaluation.scores.consensus_error``."""
     update, centre = (
         jax.tree.map(lambda leaf: leaf[-1], tree) for tree in (sums.weighted, centres)
     )
@@ -92,11 +84,7 @@ def seeds_of(start: Params) -> int:
 
 
 def square(tree: Params, axes: int) -> jax.Array:
-    """Sum of squares over all but the first axes of all leaves.
-
-    >>> square({"w": jnp.array([[1.0, 2.0], [3.0, 0.0]])}, 1).tolist()
-    [5.0, 9.0]
-    """
+    """Sum of squares over all but the first axes of all leaves."""
     parts = [
         jnp.sum(jnp.square(leaf), axis=tuple(range(axes, leaf.ndim)))
         for leaf in jax.tree.leaves(tree)
@@ -105,11 +93,7 @@ def square(tree: Params, axes: int) -> jax.Array:
 
 
 def wide(share: jax.Array, leaf: jax.Array) -> jax.Array:
-    """Shares [..., K] as [K, ..., 1, 1], to be multiplied with [..., a, b].
-
-    >>> wide(jnp.ones((3, 2)), jnp.ones((3, 4, 5))).shape
-    (2, 3, 1, 1)
-    """
+    """Shares [..., K] as [K, ..., 1, 1], to be multiplied with [..., a, b]."""
     first = jnp.moveaxis(share, -1, 0).astype(leaf.dtype)
     return first.reshape(first.shape + (1,) * (leaf.ndim - share.ndim + 1))
 
@@ -142,18 +126,7 @@ class _Trained(NamedTuple):
 def train_factored(
     span: int, settings: LocalSettings, work: LocalWork, row_work: RowWork, start: Params
 ) -> UpdateSum:
-    """Train a block of rows [P, S] at once.
-
-    Args:
-        span: steps of the longest row, at most.
-        settings: what the compiler knows; its model has an input layer (``Model.split``).
-        work: of the iteration.
-        row_work: rows [P, S].
-        start: stacked [S, ...].
-
-    Returns:
-        The rows' updates, added up.
-    """
+    """Train a block of rows [P, S] at once."""
     assert settings.model.split is not None
     name, _ = settings.model.split
     product = partial(jnp.einsum, preferred_element_type=row_work.shares.dtype)
@@ -253,19 +226,7 @@ def train_shared(
     shares: jax.Array,
     start: Params,
 ) -> UpdateSum:
-    """Run one iteration's local rounds of this processor's rows, and add up with the others.
-
-    Args:
-        settings: what the compiler knows.
-        strategy: how many slots are trained side by side, and whether the input layer is factored.
-        sharded: whether there are other processors.
-        work: of the iteration.
-        shares: [R, K], weight of each row in each of K sums.
-        start: stacked [S, ...]; row p·S + s starts from the s-th.
-
-    Returns:
-        The sums over all rows of all processors.
-    """
+    """Run one iteration's local rounds of this processor's rows, and add up with the others."""
     rows, steps = steps_of(settings, work)
     row_work = RowWork(rows, steps, shares)
     if settings.loop:

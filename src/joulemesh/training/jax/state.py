@@ -72,12 +72,7 @@ def described(engine: Engine) -> State:
 
 
 def first_state(engine: Engine, drawn: Sequence[Params]) -> State:
-    """The state before the first iteration.
-
-    Args:
-        engine: whose state it is.
-        drawn: the initial parameters of each seed, the same for all its devices.
-    """
+    """The state before the first iteration."""
 
     def stack(*leaves: NDArray[Any]) -> NDArray[Any]:
         return np.tile(np.stack(leaves), (engine.held.slots,) + (1,) * leaves[0].ndim)
@@ -141,11 +136,7 @@ def save(engine: Engine, state: State) -> Arrays:
 
 
 def load(engine: Engine, arrays: Mapping[str, NDArray[Any]]) -> State:
-    """The state that the leader's arrays are of, on the processors of all.
-
-    Raises:
-        ValueError: on the leader, an array is missing or has another shape.
-    """
+    """The state that the leader's arrays are of, on the processors of all."""
     known = saved_shapes(engine)
     for name, (shape, _) in known.items() if hosts.leads() else ():
         if name not in arrays or np.shape(arrays[name]) != shape:

@@ -40,42 +40,26 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Strategy:
-    """The chosen strategy; part of the compilation key.
+    """The chosen strategy; part of the compilation key."""
 
-    Attributes:
-        stride: steps in a segment of known length; 0 for all steps of an iteration.
-        shared: every iteration starts from the mean: one parameter vector is stored for each seed.
-        block: slots trained side by side, at most; 0 for one after another.
-        span: steps of an iteration, where the input layer is factored (`factored_input`).
-    """
-
-    stride: int = 0
+    stride: int = 0  # steps in a segment of known length; 0 for all steps of an iteration
+    # every iteration starts from the mean: one parameter vector is stored for each seed
     shared: bool = False
-    block: int = 0
-    span: int = 0
+    block: int = 0  # slots trained side by side, at most; 0 for one after another
+    span: int = 0  # steps of an iteration, where the input layer is factored (`factored_input`)
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What is trained, as far as the strategy depends on it.
+    """What is trained, as far as the strategy depends on it."""
 
-    Attributes:
-        model: what is trained.
-        options: settings.
-        schedule: rounds, presence, mixing.
-        longest: int64 [n], steps of each iteration.
-        shape: of a sample.
-        seeds: S.
-        own_exchange: whether a method has its own exchange.
-    """
-
-    model: Model
-    options: Options
-    schedule: Schedule
-    longest: NDArray[np.int64]
-    shape: tuple[int, ...]
-    seeds: int
-    own_exchange: bool = False
+    model: Model  # what is trained
+    options: Options  # settings
+    schedule: Schedule  # rounds, presence, mixing
+    longest: NDArray[np.int64]  # int64 [n], steps of each iteration
+    shape: tuple[int, ...]  # of a sample
+    seeds: int  # S
+    own_exchange: bool = False  # whether a method has its own exchange
 
     @property
     def alike(self) -> bool:
@@ -95,20 +79,7 @@ class Job:
 
 
 def choose_strategy(job: Job, machine: Machine) -> Strategy:
-    """Choose the strategy that is quickest, or the only one that fits.
-
-    Args:
-        job: what is trained.
-        machine: on what. Its ``start`` says which parameters are stored: ``"own"`` stores each
-            device's; ``"shared"`` and ``"factored"`` do not, and need plain SGD with an exact mean
-            of all devices in every iteration; ``"auto"`` decides.
-
-    Returns:
-        The strategy.
-
-    Raises:
-        ScenarioError: a shared start is asked for and cannot be had.
-    """
+    """Choose the strategy that is quickest, or the only one that fits."""
     start = _start(job, machine)
     schedule, seeds, span = job.schedule, job.seeds, int(job.longest.max())
     if start == "factored":
@@ -158,12 +129,7 @@ def _slots(numbers: int, job: Job, machine: Machine) -> int:
 
 @lru_cache(maxsize=REMEMBERED)
 def working_bytes(model: Model, shape: tuple[int, ...], batch: int) -> int:
-    """Bytes of all that a step of one row computes, in float32: more than it holds at once.
-
-    >>> from joulemesh.models import build
-    >>> working_bytes(build("cnn", (32, 32, 3), 10), (32, 32, 3), 32) >> 20
-    208
-    """
+    """Bytes of all that a step of one row computes, in float32: more than it holds at once."""
 
     def slope(params: Params, x: jax.Array) -> Params:
         return jax.grad(lambda params: jnp.sum(model.apply(params, x)))(params)
@@ -188,19 +154,6 @@ def stride_of(longest: NDArray[np.int64], exchange_steps: float) -> int:
 
     A segment that is longer than the rest of its iteration computes steps that are discarded;
     one that is shorter computes exchanges that are discarded.
-
-    Args:
-        longest: steps of each iteration, [n].
-        exchange_steps: cost of an exchange, in steps.
-
-    Returns:
-        The stride; the smallest of those that cost little more than the best, so that schedules
-        whose exchanges are cheap share one program.
-
-    >>> stride_of(np.array([5, 5, 5]), 0.3), stride_of(np.array([1, 2, 3, 4]), 0.1)
-    (5, 1)
-    >>> stride_of(np.array([0, 0]), 0.3)  # nobody trains
-    1
     """
     candidates = np.unique(np.r_[1, longest, 1 : min(65, longest.max() + 1)])
     candidates = candidates[candidates > 0]
@@ -210,17 +163,7 @@ def stride_of(longest: NDArray[np.int64], exchange_steps: float) -> int:
 
 
 def check_memory(needed: int, room: int, devices: int, seeds: int) -> None:
-    """Refuse parameters that do not fit.
-
-    Args:
-        needed: bytes.
-        room: bytes that there are.
-        devices: N.
-        seeds: S.
-
-    Raises:
-        ScenarioError: more is needed than there is.
-    """
+    """Refuse parameters that do not fit."""
     if needed > room:
         each = f"{devices} devices" + (f" under {seeds} seeds" if seeds > 1 else "")
         raise ScenarioError(

@@ -32,20 +32,7 @@ _TOGETHER = 500  # test samples that are evaluated at once
 
 
 class TorchTrainer:
-    """Trains one device; see `joulemesh.training.jax.device.DeviceTrainer`, which does so for JAX.
-
-    Args:
-        model: what is trained.
-        data: the device's own samples are its training samples, in the order in which its
-            partition lists them.
-        options: settings.
-        seed: the repetition seed.
-        device: its number among all devices.
-
-    Attributes:
-        repeatable: whether training from the same start ends with the same bits again.
-        trained_by: the library and its version.
-    """
+    """Trains one device, as `joulemesh.training.jax.device.DeviceTrainer` does with JAX."""
 
     torch = True
 
@@ -95,11 +82,7 @@ class TorchTrainer:
         self.restore(held[1])
 
     def train(self, iteration: int, rounds: int) -> None:
-        """Run local rounds of an iteration (from 1).
-
-        Raises:
-            DivergedError: parameters are no longer finite.
-        """
+        """Run local rounds of an iteration (from 1)."""
         if not rounds:
             return
         with self._parts.threads(), self._torch.random.fork_rng(devices=self._parts.forked):
@@ -130,11 +113,7 @@ class TorchTrainer:
         }
 
     def restore(self, memory: Mapping[str, NDArray[Any]]) -> None:
-        """Take up what `save` gave; a device that was given parameters only begins afresh.
-
-        Raises:
-            ScenarioError: the arrays are not those of this optimiser and model.
-        """
+        """Take up what `save` gave; a device that was given parameters only begins afresh."""
         given = memory or self._first
         shapes = {name: np.shape(array) for name, array in self._first.items()}
         if {name: np.shape(array) for name, array in given.items()} != shapes:

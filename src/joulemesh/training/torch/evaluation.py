@@ -31,17 +31,7 @@ _OF_OUTPUTS = tuple(name for name in COLUMNS if name not in (_DRIFT, _CONSENSUS)
 
 
 class Evaluator:
-    """Evaluates states of a run; see `joulemesh.training.trace.Trace` for what is measured.
-
-    Args:
-        torch: the module.
-        gradients: the model.
-        samples: training and test samples, placed.
-        partitions: who holds which, one per seed.
-        schedule: presence and mixing.
-        mixer: knows who agrees.
-        options: settings.
-    """
+    """Evaluates states of a run; see `joulemesh.training.trace.Trace` for what is measured."""
 
     def __init__(
         self,
@@ -65,12 +55,7 @@ class Evaluator:
         self._order = np.random.default_rng(TEST_ORDER).permutation(samples.tested)
 
     def evaluate(self, params: Leaves, iteration: int) -> dict[str, Any]:
-        """The columns of a trace but ``drift``, after an iteration (from 0); [S] each.
-
-        Args:
-            params: [S, N, ...] each.
-            iteration: decides who takes part and on how many samples.
-        """
+        """The columns of a trace but ``drift``, after an iteration (from 0); [S] each."""
         on_test, on_train, each = self.counts.at(iteration)
         share, active = self._mixer.share(iteration), self._schedule.active[iteration]
         picked = self._order[:on_test]

@@ -25,18 +25,7 @@ Leaves: TypeAlias = dict[str, Tensor]
 
 
 class OwnExchange:
-    """Carries out a method's own exchange, and prepares its correction of local steps.
-
-    Args:
-        torch: the module.
-        own: the exchange.
-        schedule: presence, mixing and what arrives.
-        mixer: of the schedule.
-        gradients: the model.
-        samples: placed on the processor.
-        partitions: who holds which of them, one per seed.
-        seeds: the repetition seeds.
-    """
+    """Carries out a method's own exchange, and prepares its correction of local steps."""
 
     def __init__(
         self,
@@ -63,11 +52,7 @@ class OwnExchange:
         self.corrects = own.correction is not None
 
     def begin(self, params: Leaves) -> list[Tree]:
-        """The state of each seed before the first iteration; the exchange is tried once.
-
-        Args:
-            params: [S, N, ...] each.
-        """
+        """The state of each seed before the first iteration; the exchange is tried once."""
         states = [self._own.init(_seed(params, s)) for s in range(len(self._keys))]
         states = [tree_map(_copied, state) for state in states]
         tried = [tree_map(_copied, state) for state in states]
@@ -96,12 +81,7 @@ class OwnExchange:
         return tree_map(lambda *leaves: np.stack(leaves), *held) if held else self._nothing
 
     def pull(self, states: Sequence[Tree], steps: NDArray[np.int64]) -> Leaves:
-        """What each step of every row subtracts, [rows, ...] each: the correction in equal parts.
-
-        Args:
-            states: of the seeds.
-            steps: [rows], in this iteration.
-        """
+        """The correction in equal parts, one for each step of every row: [rows, ...] each."""
         assert self._own.correction is not None
         each = [self._own.correction(state) for state in states]
         found = {}

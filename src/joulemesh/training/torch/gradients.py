@@ -41,11 +41,7 @@ def is_own(model: TorchModel) -> bool:
 
 
 def criterion_of(model: TorchModel) -> Criterion:
-    """The mean loss of a batch, of outputs and targets.
-
-    Raises:
-        ScenarioError: the loss is written for JAX.
-    """
+    """The mean loss of a batch, of outputs and targets."""
     minimised = model.loss or model.minimised.torch
     if minimised is None:
         raise ScenarioError(
@@ -170,17 +166,6 @@ class Programs:
 
     ``vmap`` and ``grad`` dispatch every operation several times in Python; a traced program
     consists of the operations that come of it, in their order, and gives the same bits.
-
-    Args:
-        torch: the module.
-        gradient: of one row.
-        rows: the most that there are at once.
-        on_gpu: whether it runs there, where convolutions are computed as products of patches.
-        convolves: whether the module has convolutions.
-        compiled: whether the program of all rows is to be compiled.
-
-    Attributes:
-        compiles: whether it is.
     """
 
     def __init__(
@@ -200,15 +185,7 @@ class Programs:
         self._made: dict[tuple[int, ...], Gradient] = {}
 
     def width(self, rows: int) -> int:
-        """As many rows as a program is made for, at least those given: few serve all numbers.
-
-        >>> import types
-        >>> torch = types.SimpleNamespace(func=types.SimpleNamespace(vmap=lambda f, **_: f))
-        >>> plain = {"on_gpu": False, "convolves": False, "compiled": False}
-        >>> programs = Programs(torch, print, 100, **plain)
-        >>> [programs.width(rows) for rows in (1, 7, 9, 33, 65, 97)]
-        [1, 7, 10, 40, 80, 100]
-        """
+        """As many rows as a program is made for, at least those given: few serve all numbers."""
         step = 1 << max(0, (rows - 1).bit_length() - 3)
         return min(self._rows, -(-rows // step) * step)
 
@@ -284,22 +261,7 @@ _TRIED = 2
 
 
 class Gradients:
-    """Computes the gradients of a model's loss on a batch of each device.
-
-    Args:
-        torch: the module.
-        model: what is trained.
-        samples: two samples as the model sees them, to try ``vmap`` on; and their targets.
-        precision: ``"bfloat16"`` computes the loss in it, on float32 parameters.
-        rows: the most that there are at once.
-        compiled: whether a long run is ahead, for which compilation pays.
-
-    Attributes:
-        together: are all devices computed at once?
-        alone: are devices computed one after another, in a `twin` of the module?
-        reason: why not, in words; empty if they are.
-        programs: what computes them.
-    """
+    """Computes the gradients of a model's loss on a batch of each device."""
 
     def __init__(
         self,
@@ -414,15 +376,7 @@ class Gradients:
         return ""
 
     def of(self, params: Leaves, x: Tensor, y: Tensor, keys: Keys | None) -> Leaves:
-        """The gradients of every row.
-
-        Args:
-            params: [rows, ...] each.
-            x: [rows, B, ...], normalised.
-            y: [rows, B, ...].
-            keys: what a module that draws (dropout) is seeded with, in each row; None where rows
-                are computed at once, since such a module does not draw.
-        """
+        """The gradients of every row."""
         self._module.train(True)
         if self.together:
             return self.programs(params, x, y)

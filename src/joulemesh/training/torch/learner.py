@@ -110,18 +110,12 @@ _LONG = 1_000_000  # device-steps
 
 @dataclass
 class TorchState:
-    """All that training carries from one iteration to the next; rows are seed after seed.
+    """All that training carries from one iteration to the next; rows are seed after seed."""
 
-    Attributes:
-        iteration: iterations completed.
-        params: [rows, ...] each.
-        memory: what the optimisers remember, [rows, ...] each.
-        exchange: the state of a method's own exchange, of each seed.
-    """
-
-    iteration: int
-    params: Leaves
-    memory: Leaves
+    iteration: int  # iterations completed
+    params: Leaves  # [rows, ...] each
+    memory: Leaves  # what the optimisers remember, [rows, ...] each
+    # the state of a method's own exchange, of each seed
     exchange: list[Tree] = field(default_factory=list)
 
 

@@ -22,15 +22,7 @@ Tensor: TypeAlias = Any
 
 
 class Mixer:
-    """Carries out the exchanges of a schedule.
-
-    Args:
-        torch: the module.
-        schedule: presence and mixing.
-        weights: float64 [S, N]: of the exact mean, on any positive scale.
-        by_samples: whether they are the devices' numbers of samples.
-        own: whether a method's own exchange takes the place of the schedule's mixing.
-    """
+    """Carries out the exchanges of a schedule."""
 
     def __init__(
         self,

@@ -37,25 +37,7 @@ def processor(torch: Any) -> Any:
 
 
 class Parts:
-    """Samples, batches and gradients of a model on a processor: a GPU if there is one.
-
-    Args:
-        model: what is trained.
-        dataset: training and test samples.
-        partitions: who holds which samples, one per seed.
-        options: settings.
-        seeds: repetition seeds.
-        numbers: of the devices, where they are not all of them.
-        compiled: whether a long run is ahead, for which compilation pays.
-
-    Attributes:
-        torch: the module.
-        device: the processor.
-        dtype: of parameters.
-        batches: which samples are drawn.
-        samples: placed on the processor.
-        gradients: of the model.
-    """
+    """Samples, batches and gradients of a model on a processor: a GPU if there is one."""
 
     def __init__(
         self,

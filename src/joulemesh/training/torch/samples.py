@@ -30,12 +30,7 @@ def _channels_first(dataset: Dataset) -> bool:
 
 
 def seen_shape(dataset: Dataset) -> tuple[int, ...]:
-    """The shape of one sample as a module sees it.
-
-    >>> from joulemesh.data import load
-    >>> seen_shape(load("digits"))
-    (1, 8, 8)
-    """
+    """The shape of one sample as a module sees it."""
     if _channels_first(dataset):
         height, width, channels = dataset.shape
         return channels, height, width
@@ -43,21 +38,7 @@ def seen_shape(dataset: Dataset) -> tuple[int, ...]:
 
 
 class Samples:
-    """A data set on a processor; a module sees x · scale + shift.
-
-    Args:
-        torch: the module.
-        dataset: training and test samples.
-        device: where tensors are.
-        dtype: in which samples are computed with.
-        last: whether images lie in memory with their channels last, which convolutions on a CPU
-            compute quicker.
-
-    Attributes:
-        device: where tensors are.
-        tested: number of test samples.
-        resident: whether samples are in the processor's memory, not on disk.
-    """
+    """A data set on a processor; a module sees x · scale + shift."""
 
     def __init__(
         self, torch: Any, dataset: Dataset, device: Any, dtype: Any, *, last: bool = False
@@ -143,15 +124,6 @@ class PlacedBatches(Batches):
 
     On a GPU a draw is some 150 small operations whatever its size, so that one serves all steps of
     several iterations; the numbers are the same.
-
-    Args:
-        torch: the module.
-        device: the processor.
-        partitions: who holds which samples, one per seed.
-        seeds: the repetition seeds.
-        options: size of a batch, and what a round is.
-        numbers: of the devices, where they are not all of them.
-        ahead: whether to draw on the processor for several iterations; on a GPU unless given.
     """
 
     def __init__(
@@ -196,19 +168,7 @@ class PlacedBatches(Batches):
     def placed(
         self, t: int, rows: tuple[IntArray, Tensor | None], wide: int, start: int, stop: int
     ) -> tuple[Tensor, NDArray[np.bool_] | None]:
-        """The samples of the first rows in steps start..stop-1 of an iteration (from 0).
-
-        Args:
-            t: the iteration.
-            rows: all rows, in the order wanted; and the same on the processor, None if it is the
-                natural one.
-            wide: how many of them.
-            start: first step.
-            stop: end of the steps.
-
-        Returns:
-            As `draw`, the indices on the processor.
-        """
+        """The samples of the first rows in steps start..stop-1 of an iteration (from 0)."""
         if not self._ahead:
             index, valid = self.draw(t, rows[0][:wide], start, stop)
             return self._torch.as_tensor(index).to(self._on), valid

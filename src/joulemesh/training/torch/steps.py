@@ -38,15 +38,11 @@ _B1, _B2, _EPS, _DECAY = 0.9, 0.999, 1e-8, 1e-4  # optax's defaults
 
 @dataclass(frozen=True)
 class Optimizer:
-    """An optimiser whose memory is tensors with one row for each device.
+    """An optimiser whose memory is tensors with one row for each device."""
 
-    Attributes:
-        memory: parameters -> memory by name; nothing for plain SGD.
-        update: (parameters, gradients, memory, learning rates [rows]): changes the first and the
-            third in place.
-    """
-
-    memory: Callable[[Leaves], Leaves]
+    memory: Callable[[Leaves], Leaves]  # parameters -> memory by name; nothing for plain SGD
+    # (parameters, gradients, memory, learning rates [rows]): changes the first and the third in
+    # place
     update: Callable[[Leaves, Leaves, Leaves, Tensor], None]
 
 
@@ -91,13 +87,7 @@ OPTIMIZERS = {
 
 
 def optimizer_of(name: str) -> Optimizer:
-    """The optimiser of a name.
-
-    >>> optimizer_of("lion")
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: training.optimizer = 'lion' is not one of those for PyTorch ...
-    """
+    """The optimiser of a name."""
     if name not in OPTIMIZERS:
         raise ScenarioError(
             f"training.optimizer = {name!r} is not one of those for PyTorch modules: use "
@@ -126,14 +116,7 @@ IntArray = NDArray[np.int64]
 
 
 class Alone:
-    """Trains rows by themselves, with modules that draw nothing: steps have no seeds here.
-
-    Args:
-        torch: the module.
-        gradients: the model.
-        samples: placed on the CPU.
-        optimizer: of stacked rows.
-    """
+    """Trains rows by themselves, with modules that draw nothing: steps have no seeds here."""
 
     def __init__(
         self, torch: Any, gradients: Gradients, samples: Samples, optimizer: Optimizer
@@ -153,16 +136,7 @@ class Alone:
         steps: IntArray,
         rates: Tensor,
     ) -> None:
-        """Steps of some rows, in place.
-
-        Args:
-            held: all rows.
-            rows: which of them, those with most steps first.
-            drawn: their samples, [steps, rows, B]; and of that shape False where a batch is
-                shorter, or None if all are whole.
-            steps: of each of them, at most as many as are drawn.
-            rates: the learning rate of each of all rows.
-        """
+        """Steps of some rows, in place."""
         index, valid = drawn
         counts = None if valid is None else valid.sum(axis=2)  # the first samples are there
         for i, row in enumerate(rows):
@@ -218,10 +192,6 @@ class Graphs:
 
     Only the main thread captures: PyTorch captures one graph at a time in a process, and nodes of
     one process train in threads.
-
-    Args:
-        torch: the module.
-        step: (held, index, rates, busy) -> None, in place.
     """
 
     def __init__(self, torch: Any, step: Step) -> None:
@@ -306,17 +276,7 @@ _DROPOUT = 0x64726F70  # purpose of the draws that a module makes itself
 
 
 class LocalSteps:
-    """Trains rows on their own samples.
-
-    Args:
-        torch: the module.
-        gradients: the model.
-        samples: placed on the processor.
-        batches: which of them are drawn.
-        options: the optimiser and the size of a batch.
-        rates: the learning rate of each row.
-        pulled: whether a method corrects every step.
-    """
+    """Trains rows on their own samples."""
 
     def __init__(
         self,

@@ -19,20 +19,7 @@ _CONNECTED = re.compile(rb"^\[Gloo\] Rank \d+ is connected.*\n?", re.MULTILINE)
 
 
 def lost_processes(printed: bytes) -> tuple[int, ...] | None:
-    r"""Which processes the runtime could not reach when it ended this one.
-
-    Args:
-        printed: all that the runtime has written.
-
-    Returns:
-        Their numbers, of which there are none if it does not say which; None if it ended the
-        process for another reason, or none that it tells.
-
-    >>> lost_processes(b"F1116 JAX distributed service: stopped sending heartbeats):\n1\n2\nThe")
-    (1, 2)
-    >>> lost_processes(b"F1116 Check failed: i < n") is None
-    True
-    """
+    """Which processes the runtime could not reach when it ended this one."""
     begun = _FATAL.search(printed)
     said = printed[begun.start() :] if begun else b""
     if not _OF_THE_GROUP.search(said):
@@ -44,25 +31,12 @@ def lost_processes(printed: bytes) -> tuple[int, ...] | None:
 
 
 def details(printed: bytes, most: int = 4000) -> bytes:
-    r"""The end of what the runtime has written, without its remarks about connections.
-
-    >>> details(b"[Gloo] Rank 0 is connected to 1 peer ranks.\nF1116 Check failed\n")
-    b'F1116 Check failed\n'
-    """
+    """The end of what the runtime has written, without its remarks about connections."""
     return _CONNECTED.sub(b"", printed)[-most:]
 
 
 def lost(numbers: Sequence[int]) -> str:
-    """What happened to processes, in words.
-
-    Args:
-        numbers: of those that are known.
-
-    >>> lost([1])
-    'process 1 of this run was lost or has ended'
-    >>> lost([1, 2, 5])
-    'processes 1, 2 and 5 of this run were lost or have ended'
-    """
+    """What happened to processes, in words."""
     if not numbers:
         return "another process of this run was lost or has ended"
     if len(numbers) == 1:

@@ -34,20 +34,7 @@ def start(
     timeout_s: int = 300,
     on_lost: Callable[[str], object] | None = None,
 ) -> None:
-    """Join the other processes of a run; call it before JAX has computed anything.
-
-    Args:
-        coordinator: HOST:PORT of process 0; found from Slurm, Kubernetes or Open MPI unless given.
-        processes: how many there are.
-        process_id: which of them this is, from 0.
-        timeout_s: how long to wait for the others.
-        on_lost: called in a thread, with a line that says so, if process 0 goes while this one
-            waits for all to meet. It must end the process: JAX would wait for ``timeout_s``.
-
-    Raises:
-        ScenarioError: there is no cluster, the coordinator cannot be reached, or processes differ
-            in how many they are.
-    """
+    """Join the other processes of a run; call it before JAX has computed anything."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # Programs must run in the same order everywhere, and signals are ours.
     jax.config.update("jax_cpu_enable_async_dispatch", False)

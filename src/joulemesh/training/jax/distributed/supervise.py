@@ -32,19 +32,13 @@ _ALARMS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class Group:
-    """Which processes make a run together.
+    """Which processes make a run together."""
 
-    Attributes:
-        coordinator: HOST:PORT of process 0; None leaves all to what started the job.
-        processes: how many.
-        process_id: which of them this is, from 0.
-        timeout_s: how long to wait for the others.
-    """
-
+    # HOST:PORT of process 0; None leaves all to what started the job
     coordinator: str | None = None
-    processes: int | None = None
-    process_id: int | None = None
-    timeout_s: int = 300
+    processes: int | None = None  # how many
+    process_id: int | None = None  # which of them this is, from 0
+    timeout_s: int = 300  # how long to wait for the others
 
     @classmethod
     def asked(
@@ -55,26 +49,7 @@ class Group:
         process_id: int | None,
         timeout_s: int = 300,
     ) -> Self | None:
-        """Check what the user asks for.
-
-        Args:
-            hosts: ``"auto"`` or None.
-            coordinator: HOST:PORT or None.
-            processes: or None.
-            process_id: or None.
-            timeout_s: how long to wait for the others.
-
-        Returns:
-            The group; None for a process alone.
-
-        Raises:
-            ScenarioError: some of it is missing or out of range.
-
-        >>> Group.asked(None, "127.0.0.1:4000", 2, 2)
-        Traceback (most recent call last):
-        ...
-        joulemesh.ScenarioError: --process-id 2 is out of range: use 0 to 1 (--processes 2)
-        """
+        """Check what the user asks for."""
         by_hand = {"--coordinator": coordinator, "--processes": processes}
         by_hand["--process-id"] = process_id
         given = [name for name, value in by_hand.items() if value is not None]
@@ -109,11 +84,7 @@ class Group:
         return None if processes == 1 else cls(coordinator, processes, process_id, timeout_s)
 
     def others(self) -> tuple[int, ...]:
-        """The number of the other process, if there is one other.
-
-        >>> Group("127.0.0.1:4000", 2, 0).others(), Group("127.0.0.1:4000", 3, 0).others()
-        ((1,), ())
-        """
+        """The number of the other process, if there is one other."""
         return (1 - self.process_id,) if self.processes == 2 and self.process_id is not None else ()
 
     def absent(self) -> str:
@@ -137,12 +108,7 @@ class Supervised:
         os.write(self._report, b"j")
 
     def leave(self, code: int, words: str = "") -> None:
-        """Say how this ends; what happens to the process afterwards does not matter.
-
-        Args:
-            code: to exit with.
-            words: an error that the parent is to print; none if all has been said.
-        """
+        """Say how this ends; what happens to the process afterwards does not matter."""
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
@@ -153,16 +119,6 @@ def supervise(group: Group, resume: str) -> Supervised:
     """Split into a parent, which never returns, and a child, which does.
 
     Call it before any thread has started, and before JAX is imported.
-
-    Args:
-        group: of the run.
-        resume: a remark that ends the line which says that a process was lost.
-
-    Returns:
-        In the child: by which to tell the parent how it goes.
-
-    Raises:
-        ScenarioError: the system cannot split a process.
     """
     if not hasattr(os, "fork"):
         raise ScenarioError(
@@ -232,17 +188,11 @@ def _attend(child: int, report: int, log: IO[bytes], group: Group, resume: str) 
 
 @dataclass(frozen=True)
 class _Killed:
-    """How a child ended that a signal killed.
+    """How a child ended that a signal killed."""
 
-    Attributes:
-        by: which signal.
-        printed: what C++ had written.
-        alone_s: how long it had waited for the others; None if all had met.
-    """
-
-    by: signal.Signals
-    printed: bytes
-    alone_s: float | None
+    by: signal.Signals  # which signal
+    printed: bytes  # what C++ had written
+    alone_s: float | None  # how long it had waited for the others; None if all had met
 
 
 def _explain(end: _Killed, group: Group, resume: str) -> int:
