@@ -19,8 +19,7 @@ from benchmarks.common import progress
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DEVICES
-from joulemesh.deploy.local.equality import states_of
-from joulemesh.deploy.local.local import RUN, LocalFleet, open_fleet
+from joulemesh.deploy.local.local import RUN, LocalFleet, open_fleet, states_of
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.record.history import History, read_history
 from joulemesh.deploy.settings import Settings

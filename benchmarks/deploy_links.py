@@ -15,10 +15,9 @@ import numpy as np
 
 import joulemesh
 from benchmarks.common import ROOT, progress
-from joulemesh.deploy.fleet.identity import Authority, Identity, make_identity
-from joulemesh.deploy.local.emulate import emulated, measured
+from joulemesh.deploy.fleet.certificates import Authority, Identity, make_identity
+from joulemesh.deploy.local.emulate import LinkRate, Namespaces, emulated, links_of, measured
 from joulemesh.deploy.local.local import open_fleet
-from joulemesh.deploy.local.namespaces import LinkRate, Namespaces, links_of
 from joulemesh.deploy.messages import Part
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport import Address, Roster

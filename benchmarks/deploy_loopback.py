@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import ROOT
-from joulemesh.deploy.fleet.identity import Authority, Identity, make_identity
+from joulemesh.deploy.fleet.certificates import Authority, Identity, make_identity
 from joulemesh.deploy.messages import Message, Part
 from joulemesh.deploy.transport import Address, Roster
 from joulemesh.deploy.transport.tcp import TcpTransport

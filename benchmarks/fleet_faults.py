@@ -32,10 +32,8 @@ import numpy as np
 import joulemesh
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.fleet.fleet import Fleet
-from joulemesh.deploy.local.emulate import emulated
-from joulemesh.deploy.local.equality import states_of
-from joulemesh.deploy.local.local import LocalFleet, open_fleet
-from joulemesh.deploy.local.namespaces import why_not
+from joulemesh.deploy.local.emulate import emulated, why_not
+from joulemesh.deploy.local.local import LocalFleet, open_fleet, states_of
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.settings import Settings
 from joulemesh.planning.plan import Plan

@@ -16,7 +16,7 @@ import pytest
 
 from joulemesh.cli.main import main
 from joulemesh.deploy.local import local
-from joulemesh.deploy.local.namespaces import why_not
+from joulemesh.deploy.local.emulate import why_not
 from tests.deploy.test_local import NODE
 
 _REFUSAL = why_not()

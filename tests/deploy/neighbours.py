@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
-from joulemesh.deploy.fleet.identity import Authority, Identity, make_identity
+from joulemesh.deploy.fleet.certificates import Authority, Identity, make_identity
 from joulemesh.deploy.messages import Message
 from joulemesh.deploy.transport import Address, Refusal, Roster
 from joulemesh.deploy.transport.tcp import TcpTransport

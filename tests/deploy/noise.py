@@ -19,11 +19,10 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from joulemesh.deploy.fleet.identity import Identity
+from joulemesh.deploy.fleet.certificates import Identity
 from joulemesh.deploy.messages import Beat
 from joulemesh.deploy.transport import Address, TransportError
-from joulemesh.deploy.transport.connection import Endpoint, Kind
-from joulemesh.deploy.transport.tls import client_context
+from joulemesh.deploy.transport.connection import Endpoint, Kind, client_context
 from joulemesh.deploy.wire import greeting
 from tests.deploy.neighbours import HOME, TERMS, identity, pair
 

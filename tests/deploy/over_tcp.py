@@ -27,7 +27,7 @@ PATIENT = Settings(patience_s=6.0)  # nodes of one process share its one interpr
 
 def packed(folder: Path, plan: Plan, settings: Settings = PATIENT) -> Fleet:
     """A fleet whose devices are all here, each on a free port."""
-    from joulemesh.deploy.fleet.deployable import roster_names
+    from joulemesh.deploy.fleet.pack import roster_names
 
     names = roster_names(plan)
     ports = free_ports(len(names))

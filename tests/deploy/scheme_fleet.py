@@ -16,7 +16,7 @@ from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Planne
 from joulemesh.deploy.messages import Message
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.plans import Learner
-from joulemesh.deploy.record.course import Course, Done, course_of
+from joulemesh.deploy.record.replay import Course, Done, course_of
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport.memory import Clock, MemoryNetwork, Weather
 from joulemesh.deploy.view import View

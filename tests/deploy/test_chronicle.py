@@ -12,8 +12,7 @@ from joulemesh.deploy.device.journal import Journal
 from joulemesh.deploy.effects import Commit, Durable, Note, Received
 from joulemesh.deploy.messages import Refused
 from joulemesh.deploy.node.node import Node
-from joulemesh.deploy.record.chronicle import views_of
-from joulemesh.deploy.record.history import read_history
+from joulemesh.deploy.record.history import read_history, views_of
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.view import View
 from joulemesh.deploy.virtual.hardware import VirtualSigner

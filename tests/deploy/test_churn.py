@@ -14,16 +14,20 @@ import pytest
 
 import joulemesh
 from joulemesh.base.errors import ScenarioError
-from joulemesh.deploy.fleet.deployable import check_deployable
-from joulemesh.deploy.fleet.pack import DEVICES
-from joulemesh.deploy.local.churn import Churn, churn_of, steadfast
-from joulemesh.deploy.local.equality import states_of
-from joulemesh.deploy.local.local import RUN, LocalFleet, open_fleet
+from joulemesh.deploy.fleet.pack import DEVICES, check_deployable
+from joulemesh.deploy.local.local import (
+    RUN,
+    Churn,
+    LocalFleet,
+    churn_of,
+    open_fleet,
+    states_of,
+    steadfast,
+)
 from joulemesh.deploy.local.supervisor import Job, Supervisor
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.deploy.record.course import Course, course_of_histories
 from joulemesh.deploy.record.history import read_history
-from joulemesh.deploy.record.replay import Plans, plans_of, replay
+from joulemesh.deploy.record.replay import Course, Plans, course_of_histories, plans_of, replay
 from joulemesh.deploy.settings import Settings
 from joulemesh.planning.walk import origins
 from joulemesh.training.schedule import Schedule

@@ -21,20 +21,19 @@ import joulemesh
 from joulemesh.deploy.device.model import read_model, save_model
 from joulemesh.deploy.device.port import farewell, tcp_transport
 from joulemesh.deploy.effects import Commit
+from joulemesh.deploy.fleet.certificates import Authority, make_identity
 from joulemesh.deploy.fleet.hosts import Host
-from joulemesh.deploy.fleet.identity import Authority, make_identity
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
 from joulemesh.deploy.local.local import free_ports
 from joulemesh.deploy.messages import FleetRoster
-from joulemesh.deploy.operator import control, probing
+from joulemesh.deploy.operator import control, standing
 from joulemesh.deploy.operator.control import STATUS, Control
 from joulemesh.deploy.operator.operator import HERE, Operator
-from joulemesh.deploy.operator.probing import MOST_BYTES, probe
-from joulemesh.deploy.operator.standing import Probe, Standing
-from joulemesh.deploy.record.tail import JournalTail
+from joulemesh.deploy.operator.standing import MOST_BYTES, Probe, Standing, probe
+from joulemesh.deploy.record.history import JournalTail
 from joulemesh.deploy.transport import Address, Reason, Refusal, Roster, TransportError
-from joulemesh.deploy.transport.calls import Caller
 from joulemesh.deploy.transport.connection import Endpoint, Kind
+from joulemesh.deploy.transport.gate import Caller
 from joulemesh.deploy.transport.tcp import TcpTransport
 from joulemesh.deploy.wire import Terms, wire_type
 from joulemesh.scenario import Scenario
@@ -256,7 +255,7 @@ def test_journals_are_copied_once_and_again_when_they_have_grown(lab: Path) -> N
 def test_what_is_wrong_with_a_device_that_answers_is_said(
     lab: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], said: str
 ) -> None:
-    true = probing.Greeting
+    true = standing.Greeting
 
     def lie(*figures: Any) -> Any:
         return replace(true(*figures), **change)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import deploy_links
-from joulemesh.deploy.local.namespaces import why_not
+from joulemesh.deploy.local.emulate import why_not
 
 _REFUSAL = why_not()
 

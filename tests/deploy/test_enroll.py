@@ -11,8 +11,16 @@ import pytest
 
 import joulemesh
 from joulemesh.base.errors import JoulemeshError, ScenarioError
-from joulemesh.deploy.fleet.block import from_block, to_block
-from joulemesh.deploy.fleet.enroll import Request, accept, answer_again, ask, read_request, sign
+from joulemesh.deploy.fleet.enroll import (
+    Request,
+    accept,
+    answer_again,
+    ask,
+    from_block,
+    read_request,
+    sign,
+    to_block,
+)
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import Host, own_address, read_hosts
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
@@ -177,9 +185,9 @@ def test_a_block_that_unpacks_to_more_than_is_sensible_is_refused(
     bomb = to_block("REQUEST", {"a": b"\0" * 100_000})
     assert len(bomb) < 5000
     from joulemesh.base.bounded import Limit
-    from joulemesh.deploy.fleet import block
+    from joulemesh.deploy.fleet import enroll
 
-    monkeypatch.setattr(block, "FLEET", Limit(10_000))
+    monkeypatch.setattr(enroll, "FLEET", Limit(10_000))
     with pytest.raises(ScenarioError, match="the block is damaged"):
         from_block("REQUEST", bomb, "x")
 

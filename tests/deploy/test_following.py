@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.deploy.local.following import Follower, Planned
+from joulemesh.deploy.local.local import Follower, Planned
 from joulemesh.deploy.operator.standing import Standing
 
 PLANNED = Planned(np.array([0.0, 1.0, 2.5]), np.array([0.0, 3.0, 6.0]), 4.0)

@@ -16,8 +16,8 @@ import pytest
 import joulemesh
 from joulemesh.base.lock import FolderLock
 from joulemesh.cli.main import main
+from joulemesh.deploy.fleet.certificates import Authority, make_identity
 from joulemesh.deploy.fleet.hosts import Host
-from joulemesh.deploy.fleet.identity import Authority, make_identity
 from joulemesh.deploy.fleet.pack import make_fleet
 from joulemesh.deploy.local.local import free_ports
 from joulemesh.deploy.operator import health

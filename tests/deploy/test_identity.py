@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID as Purpose
 
-from joulemesh.deploy.fleet.identity import (
+from joulemesh.deploy.fleet.certificates import (
     Authority,
     Identity,
     IdentityError,

@@ -10,7 +10,7 @@ import pytest
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.learner import LateLearner, load_learner
-from joulemesh.deploy.fleet.task import Task
+from joulemesh.deploy.fleet.fleet import Task
 from joulemesh.scenario import Scenario
 
 GOOD = """

@@ -18,41 +18,43 @@ import pytest
 from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DEVICES, DevicePack
-from joulemesh.deploy.links.figures import (
-    MOST_TIMED,
-    LinkFigures,
-    Rule,
-    Timed,
-    half_width,
-    rate_of,
-)
-from joulemesh.deploy.links.fleet import listen_in_fleet, measure_fleet, tell_all
-from joulemesh.deploy.links.pairs import (
+from joulemesh.deploy.links.sessions import (
     CALLER,
+    COLUMNS,
     LISTENER,
     Listener,
     listen,
+    listen_in_fleet,
+    measure_fleet,
     measure_listeners,
     new_token,
     pair_identity,
     parse_address,
+    row_of,
     session,
+    tell_all,
+    update_links,
 )
-from joulemesh.deploy.links.table import COLUMNS, row_of, update_links
 from joulemesh.deploy.links.transfers import (
     LEAST_LIMIT,
     MEASURE,
+    MOST_TIMED,
     PULL,
     PUSH,
+    LinkFigures,
+    Rule,
+    Timed,
+    half_width,
     hello,
     pieces,
+    rate_of,
     time_way,
 )
-from joulemesh.deploy.local.namespaces import LinkRate, Namespaces, why_not
+from joulemesh.deploy.local.emulate import LinkRate, Namespaces, why_not
 from joulemesh.deploy.operator.operator import Operator
 from joulemesh.deploy.transport import Address, Reason, Refusal, TransportError
-from joulemesh.deploy.transport.calls import Caller
 from joulemesh.deploy.transport.connection import Endpoint, Kind
+from joulemesh.deploy.transport.gate import Caller
 from joulemesh.tables import read_table
 from tests.deploy.over_tcp import packed, small
 

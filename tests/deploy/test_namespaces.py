@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from joulemesh.base.errors import JoulemeshError, ScenarioError
-from joulemesh.deploy.local import namespaces as module
-from joulemesh.deploy.local.namespaces import (
+from joulemesh.deploy.local import emulate as module
+from joulemesh.deploy.local.emulate import (
     LinkRate,
     Namespaces,
     links_of,
@@ -108,7 +108,7 @@ def test_namespaces_are_removed_after_a_kill() -> None:
     """And what still runs in them ends."""
     script = (
         "import subprocess, time\n"
-        "from joulemesh.deploy.local.namespaces import *\n"
+        "from joulemesh.deploy.local.emulate import *\n"
         "with Namespaces(2, [LinkRate((0, 1), 1e6, 1e6)]) as made:\n"
         "    sleeper = subprocess.Popen(made.command(0, ['sleep', '600']))\n"
         "    print(sleeper.pid, *made.names, flush=True)\n"

@@ -7,9 +7,8 @@ import json
 import pytest
 
 import joulemesh
-from joulemesh.deploy.record.costs import planned
+from joulemesh.deploy.record.costs import iteration_seconds, mean_iteration_s, planned
 from joulemesh.deploy.record.history import FIGURES, History, history_of
-from joulemesh.deploy.record.pace import iteration_seconds, mean_iteration_s
 from joulemesh.deploy.record.receipt import Receipt
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import joulemesh
 from joulemesh.base.errors import JoulemeshError, ScenarioError
+from joulemesh.deploy.fleet.certificates import Identity
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import Host
-from joulemesh.deploy.fleet.identity import Identity
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet, refresh
 from joulemesh.deploy.settings import Settings
 from joulemesh.planning.plan import Plan

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 import joulemesh
 from joulemesh.data import Dataset, from_arrays
 from joulemesh.deploy.device.continuation import first_view
-from joulemesh.deploy.record.course import Course, course_of_histories
 from joulemesh.deploy.record.history import history_of
-from joulemesh.deploy.record.replay import Played, plans_of, replay
+from joulemesh.deploy.record.replay import Course, Played, course_of_histories, plans_of, replay
 from joulemesh.deploy.view import View
 from joulemesh.models import build
 from joulemesh.planning.ground import Ground

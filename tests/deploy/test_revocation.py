@@ -11,12 +11,18 @@ from typer.testing import CliRunner
 
 import joulemesh
 from joulemesh.cli.main import app
+from joulemesh.deploy.fleet.certificates import (
+    REVOKED,
+    Authority,
+    Identity,
+    IdentityError,
+    make_identity,
+    revoke,
+    revoked_serials,
+)
 from joulemesh.deploy.fleet.enroll import accept, answer_again, ask, read_request, sign
 from joulemesh.deploy.fleet.hosts import Host
-from joulemesh.deploy.fleet.identity import Authority, Identity, IdentityError, make_identity
-from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
-from joulemesh.deploy.fleet.revocation import REVOKED, revoke, revoked_serials
-from joulemesh.deploy.fleet.revoking import revoke_devices
+from joulemesh.deploy.fleet.pack import DevicePack, make_fleet, revoke_devices
 from joulemesh.deploy.messages import Beat
 from joulemesh.deploy.transport import Reason, TransportError
 from tests.deploy.neighbours import Device, authority, device, free_port, identity, started

@@ -14,11 +14,22 @@ from joulemesh.base.errors import ScenarioError
 from joulemesh.cli.main import app
 from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.deploy.effects import Effect, Event, Note, Received, Send, Train
-from joulemesh.deploy.fleet.credential import FleetSigner, authorise
+from joulemesh.deploy.fleet.certificates import (
+    CERTIFICATE,
+    Authority,
+    FleetSigner,
+    authorise,
+    make_identity,
+)
 from joulemesh.deploy.fleet.fleet import Fleet
-from joulemesh.deploy.fleet.identity import CERTIFICATE, Authority, make_identity
-from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
-from joulemesh.deploy.fleet.roster import ROSTER, add_device, read_roster, retire_device
+from joulemesh.deploy.fleet.pack import (
+    ROSTER,
+    DevicePack,
+    add_device,
+    make_fleet,
+    read_roster,
+    retire_device,
+)
 from joulemesh.deploy.messages import Beat, FleetRoster, Join, Leave, Prepare, Recall
 from joulemesh.deploy.node.ending import RETIRED
 from joulemesh.deploy.signing import signed_text

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.fleet.fleet import Fleet
-from joulemesh.deploy.local.equality import largest_difference
+from joulemesh.deploy.local.local import largest_difference
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
 from tests.deploy import over_tcp

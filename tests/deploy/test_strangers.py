@@ -19,12 +19,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from joulemesh.deploy.fleet.identity import Authority, Identity, make_identity
+from joulemesh.deploy.fleet.certificates import Authority, Identity, make_identity
 from joulemesh.deploy.messages import Beat, Part
 from joulemesh.deploy.transport import Address, Reason, TransportError, gate
-from joulemesh.deploy.transport.connection import FRAME_BYTES, Endpoint, Kind
-from joulemesh.deploy.transport.link import Link
-from joulemesh.deploy.transport.tls import alert_reason, client_context
+from joulemesh.deploy.transport.connection import (
+    FRAME_BYTES,
+    Endpoint,
+    Kind,
+    alert_reason,
+    client_context,
+)
+from joulemesh.deploy.transport.tcp import Link
 from joulemesh.deploy.wire import WIRE, Terms, greeting
 from tests.deploy.neighbours import (
     HOME,

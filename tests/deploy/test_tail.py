@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh.deploy.record.history import History, history_of
-from joulemesh.deploy.record.tail import FileTail, JournalTail
+from joulemesh.deploy.record.history import FileTail, History, JournalTail, history_of
 from joulemesh.scenario import Scenario
 from tests.deploy.journals import Fleet, Outage
 

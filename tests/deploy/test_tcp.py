@@ -12,12 +12,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from joulemesh.deploy.fleet.identity import Identity, make_identity
+from joulemesh.deploy.fleet.certificates import Identity, make_identity
 from joulemesh.deploy.messages import Beat, Fetch, Flood, Leave, Part
 from joulemesh.deploy.transport import Address, Reason, Roster, TransportError
 from joulemesh.deploy.transport.connection import Connection, Endpoint, Kind
-from joulemesh.deploy.transport.link import Link
-from joulemesh.deploy.transport.tcp import TcpTransport
+from joulemesh.deploy.transport.tcp import Link, TcpTransport
 from joulemesh.deploy.wire import greeting
 from tests.deploy.neighbours import (
     HOME,

@@ -15,8 +15,7 @@ from joulemesh.data import load, partition
 from joulemesh.deploy.device.device import RUN
 from joulemesh.deploy.device.learner import load_learner
 from joulemesh.deploy.device.simulated import simulated_learner
-from joulemesh.deploy.fleet.deployable import own_files, portable
-from joulemesh.deploy.fleet.pack import DEVICES
+from joulemesh.deploy.fleet.pack import DEVICES, own_files, portable
 from joulemesh.deploy.record.history import read_history
 from joulemesh.planning.plan import Plan
 from joulemesh.training import Options

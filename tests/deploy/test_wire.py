@@ -31,7 +31,7 @@ from joulemesh.deploy.messages import (
 )
 from joulemesh.deploy.transport import Reason, TransportError
 from joulemesh.deploy.transport.connection import FRAME_BYTES
-from joulemesh.deploy.transport.packets import GIVEN_UP, Unpacker, packets, size_of
+from joulemesh.deploy.transport.tcp import GIVEN_UP, Unpacker, packets, size_of
 from joulemesh.deploy.view import View
 from joulemesh.deploy.wire import (
     HEADER_BYTES,

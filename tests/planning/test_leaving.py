@@ -10,7 +10,7 @@ import pytest
 
 import joulemesh
 from joulemesh.base.errors import InfeasibleError, ScenarioError
-from joulemesh.deploy.fleet.deployable import check_deployable
+from joulemesh.deploy.fleet.pack import check_deployable
 from joulemesh.methods.registry import build
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario

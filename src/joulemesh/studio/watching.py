@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from joulemesh.base.errors import JoulemeshError
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DEVICES
-from joulemesh.deploy.local.following import Planned
+from joulemesh.deploy.local.local import Planned
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.deploy.record.again import planned_again
-from joulemesh.deploy.record.chronicle import Seen, views_of
-from joulemesh.deploy.record.costs import Costs, planned
-from joulemesh.deploy.record.history import History, history_of
+from joulemesh.deploy.record.costs import Costs, planned, planned_again
+from joulemesh.deploy.record.history import (
+    FileTail,
+    History,
+    JournalTail,
+    Seen,
+    history_of,
+    views_of,
+)
 from joulemesh.deploy.record.receipt import Receipt
-from joulemesh.deploy.record.tail import FileTail, JournalTail
 from joulemesh.planning.static import plan_of
 from joulemesh.views.deployment.charts import Curve, chart_data, event_words
 from joulemesh.views.deployment.page import DeploymentView

@@ -31,12 +31,10 @@ from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import HOSTS, read_hosts
 from joulemesh.deploy.fleet.pack import DEVICES
-from joulemesh.deploy.record.again import planned_again
-from joulemesh.deploy.record.chronicle import accuracies, views_of
-from joulemesh.deploy.record.costs import planned
-from joulemesh.deploy.record.course import course_of_histories
-from joulemesh.deploy.record.history import History, history_of, read_history
+from joulemesh.deploy.record.costs import planned, planned_again
+from joulemesh.deploy.record.history import History, accuracies, history_of, read_history, views_of
 from joulemesh.deploy.record.receipt import Receipt
+from joulemesh.deploy.record.replay import course_of_histories
 from joulemesh.metrics import reported
 from joulemesh.planning.plan import Plan, digest_of
 from joulemesh.planning.static import plan_of

@@ -13,7 +13,7 @@ from rich.text import Text
 from joulemesh.base.printable import printable
 from joulemesh.base.units import duration, si
 from joulemesh.calibration.calibration import Calibration, Figure
-from joulemesh.deploy.links.figures import LinkFigures, Timed
+from joulemesh.deploy.links.transfers import LinkFigures, Timed
 from joulemesh.views.terminal import Cell, Column, open_console, show_table
 from joulemesh.views.words import percent
 

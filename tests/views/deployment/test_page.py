@@ -13,9 +13,16 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.record.chronicle import disagreements, presence, views_of
 from joulemesh.deploy.record.costs import planned, simulated
-from joulemesh.deploy.record.history import Event, History, history_of, read_history
+from joulemesh.deploy.record.history import (
+    Event,
+    History,
+    disagreements,
+    history_of,
+    presence,
+    read_history,
+    views_of,
+)
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.planning.plan import Plan
 from joulemesh.views.deployment.charts import Curve, chart_data, event_words

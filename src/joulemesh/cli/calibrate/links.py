@@ -16,7 +16,7 @@ from joulemesh.base.printable import printable, say
 from joulemesh.cli.common import JsonOption, LoadOption, load_files
 
 if TYPE_CHECKING:
-    from joulemesh.deploy.links.figures import LinkFigures, Rule
+    from joulemesh.deploy.links.transfers import LinkFigures, Rule
     from joulemesh.deploy.transport import Refusal
     from joulemesh.scenario import Scenario
 
@@ -101,7 +101,7 @@ def links(
     """
     from joulemesh.base.units import parse
     from joulemesh.deploy.fleet.pack import OPERATOR, ORDERS
-    from joulemesh.deploy.links.figures import Rule
+    from joulemesh.deploy.links.transfers import Rule
 
     load_files(load)
     given = targets or []
@@ -135,7 +135,7 @@ def _refused(refusal: Refusal) -> None:
 
 def _listen(place: str, token: str | None, name: str, within_s: float) -> None:
     from joulemesh.deploy.fleet.hosts import own_address
-    from joulemesh.deploy.links.pairs import listen, new_token, parse_address
+    from joulemesh.deploy.links.sessions import listen, new_token, parse_address
     from joulemesh.deploy.transport import Address
 
     address = parse_address(place if ":" in place else f":{place}", own_address() or "127.0.0.1")
@@ -155,7 +155,7 @@ def _listen(place: str, token: str | None, name: str, within_s: float) -> None:
 
 def _listen_in_fleet(folder: Path, within_s: float) -> None:
     from joulemesh.deploy.fleet.pack import DevicePack
-    from joulemesh.deploy.links.fleet import listen_in_fleet
+    from joulemesh.deploy.links.sessions import listen_in_fleet
 
     pack = DevicePack.load(folder)
     say(f"{pack.name} listens on {pack.listens_on} for {within_s:g} s; on the operator's machine:")
@@ -172,7 +172,7 @@ def _of_fleet(
 ) -> list[LinkFigures]:
     from dataclasses import replace
 
-    from joulemesh.deploy.links.fleet import measure_fleet, tell_all
+    from joulemesh.deploy.links.sessions import measure_fleet, tell_all
     from joulemesh.deploy.operator.operator import Operator
     from joulemesh.planning.static import plan_of
 
@@ -205,7 +205,7 @@ class _Ends:
         there: Sequence[str],
         file: Path | None,
     ) -> None:
-        from joulemesh.deploy.links.pairs import parse_address
+        from joulemesh.deploy.links.sessions import parse_address
         from joulemesh.scenario import Scenario
 
         self.addresses = [parse_address(one) for one in targets]
@@ -250,7 +250,7 @@ class _Ends:
     ) -> list[LinkFigures]:
         from dataclasses import replace
 
-        from joulemesh.deploy.links.pairs import Listener, measure_listeners
+        from joulemesh.deploy.links.sessions import Listener, measure_listeners
 
         rule = replace(rule, payload_bytes=_payload(size, _model_bits(self.scenario)))
         own, *others = self.numbers
@@ -288,7 +288,7 @@ def _told(quiet: bool) -> Callable[[str], None]:
 
 
 def _finish(found: Sequence[LinkFigures], out: Path, use: str, json: bool) -> None:
-    from joulemesh.deploy.links.table import row_of, update_links
+    from joulemesh.deploy.links.sessions import row_of, update_links
 
     good = [one for one in found if not one.trouble]
     rows = [row_of(one, use) for one in good]

@@ -42,7 +42,7 @@ from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.device.tools import Tools
 from joulemesh.deploy.device.training import Training, own_vector
 from joulemesh.deploy.effects import Commit, Durable, End, Received
-from joulemesh.deploy.fleet.credential import FleetSigner
+from joulemesh.deploy.fleet.certificates import FleetSigner
 from joulemesh.deploy.fleet.pack import ORDERS, DevicePack
 from joulemesh.deploy.local.supervisor import Exit
 from joulemesh.deploy.messages import Beat, FleetRoster

@@ -10,10 +10,8 @@ import numpy as np
 
 from joulemesh.base.files import write_text
 from joulemesh.deploy.fleet.pack import DevicePack
-from joulemesh.deploy.record.again import planned_again
-from joulemesh.deploy.record.chronicle import views_of
-from joulemesh.deploy.record.costs import planned
-from joulemesh.deploy.record.history import read_history
+from joulemesh.deploy.record.costs import planned, planned_again
+from joulemesh.deploy.record.history import read_history, views_of
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.planning.plan import Plan
 

@@ -32,7 +32,7 @@ def tcp_transport(device: Device, *, ended: bool = False) -> Transport:
         device: whose port it is.
         ended: has the device ended? It then answers neighbours only if it has what they may lack.
     """
-    from joulemesh.deploy.links.fleet import link_service
+    from joulemesh.deploy.links.sessions import link_service
     from joulemesh.deploy.operator.control import Control
     from joulemesh.deploy.transport.tcp import TcpTransport
 

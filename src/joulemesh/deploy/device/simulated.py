@@ -22,7 +22,7 @@ from joulemesh.data.catalog import DATASETS
 from joulemesh.data.own import own_data as read_own
 from joulemesh.data.reading import is_table, reading_of
 from joulemesh.data.table import open_table
-from joulemesh.deploy.fleet.task import Task
+from joulemesh.deploy.fleet.fleet import Task
 from joulemesh.metrics import Metric, loss_named, reported, score_metric
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.planning.ground import Workload

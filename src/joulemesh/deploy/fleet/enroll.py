@@ -7,34 +7,51 @@ signs it. The answer holds all that the device needs.
 
 from __future__ import annotations
 
-__all__ = ["REQUEST_FILE", "Request", "accept", "answer_again", "ask", "read_request", "sign"]
+__all__ = [
+    "REQUEST_FILE",
+    "Request",
+    "accept",
+    "answer_again",
+    "ask",
+    "from_block",
+    "read_request",
+    "sign",
+    "to_block",
+]
 
+import base64
+import hashlib
 import json
 import re
 import secrets
 import shutil
-from collections.abc import Sequence
+import textwrap
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from joulemesh._version import __version__
-from joulemesh.base.bounded import parse_json
+from joulemesh.base.bounded import FLEET, parse_json
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import make_folder, write_text
-from joulemesh.deploy.fleet.block import from_block, to_block
-from joulemesh.deploy.fleet.fleet import FILE, Fleet
-from joulemesh.deploy.fleet.hosts import HOSTS, Host, checked_host, fill_in, require_addresses
-from joulemesh.deploy.fleet.identity import (
+from joulemesh.deploy.fleet.certificates import (
     AUTHORITY,
     CERTIFICATE,
     KEY,
+    REVOKED,
     Authority,
     Identity,
     check_name,
     make_key,
     make_request,
     name_in_request,
+    read_pem,
+    same_key,
+    write_pem,
 )
+from joulemesh.deploy.fleet.fleet import FILE, Fleet
+from joulemesh.deploy.fleet.hosts import HOSTS, Host, checked_host, fill_in, require_addresses
 from joulemesh.deploy.fleet.pack import (
     DEVICES,
     ORDERS,
@@ -43,8 +60,79 @@ from joulemesh.deploy.fleet.pack import (
     fleet_hosts,
     write_files,
 )
-from joulemesh.deploy.fleet.pem import read_pem, same_key, write_pem
-from joulemesh.deploy.fleet.revocation import REVOKED
+
+_WIDTH = 72
+_BLOCK = re.compile(r"-----BEGIN JOULEMESH ([A-Z]+)-----(.*?)-----END JOULEMESH \1-----", re.DOTALL)
+_CHECK_SUM = re.compile(r"^sha256: ([0-9a-f]{64})$", re.MULTILINE)
+
+
+def to_block(kind: str, files: Mapping[str, bytes], comment: str = "") -> str:
+    """Files as a block of text.
+
+    Args:
+        kind: what they are, a word in capital letters.
+        files: their bytes by name.
+        comment: a line for people, inside the block.
+
+    >>> print(to_block("REQUEST", {"name": b"farm-07"}, "farm-07"))
+    -----BEGIN JOULEMESH REQUEST-----
+    note: farm-07
+    sha256: abde07b8f3b49b838ac01e697185180a98e249114f1e78e87c7e7b626271d9f5
+    ...
+    """
+    plain = json.dumps({name: data.decode("latin-1") for name, data in files.items()}).encode()
+    packed = base64.b64encode(zlib.compress(plain, 9)).decode()
+    lines = [f"-----BEGIN JOULEMESH {kind}-----"]
+    lines += [f"note: {comment}"] if comment else []
+    lines += [f"sha256: {hashlib.sha256(plain).hexdigest()}", *textwrap.wrap(packed, _WIDTH)]
+    return "\n".join([*lines, f"-----END JOULEMESH {kind}-----"])
+
+
+def from_block(kind: str, text: str, made_by: str) -> dict[str, bytes]:
+    """The files in the first block of a text.
+
+    Args:
+        kind: what they must be.
+        text: with the block in it.
+        made_by: the command that prints such a block, for the message.
+
+    Returns:
+        The bytes of the files by name.
+
+    Raises:
+        ScenarioError: there is no such block, or it is damaged.
+
+    >>> from_block("REQUEST", "> " + to_block("REQUEST", {"a": b"1"}), "x")
+    {'a': b'1'}
+    """
+    if len(text) > FLEET.now:
+        raise ScenarioError(f"the text is longer than a block may be ({FLEET}); paste the block")
+    found = _BLOCK.search(text)
+    if found is None or found[1] != kind:
+        what = f"a block {found[1]}" if found else "no whole block"
+        raise ScenarioError(
+            f"the text holds {what}, not one BEGIN JOULEMESH {kind} … END; paste all that "
+            f"`{made_by}` printed"
+        )
+    body = "\n".join(line.strip(" \t>|") for line in found[2].splitlines())
+    check = _CHECK_SUM.search(body)
+    if check is None:
+        raise ScenarioError(f"the block has no line sha256; copy what `{made_by}` printed again")
+    try:
+        packed = base64.b64decode("".join(body[check.end() :].split()), validate=True)
+        opened = zlib.decompressobj()
+        plain = opened.decompress(packed, FLEET.now)
+        if opened.unconsumed_tail or not opened.eof:
+            raise ValueError(f"more than {FLEET}, or cut off")
+        if hashlib.sha256(plain).hexdigest() != check[1]:
+            raise ValueError("its check sum is wrong")
+        return {name: value.encode("latin-1") for name, value in parse_json(plain).items()}
+    except (ValueError, AttributeError, zlib.error) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise ScenarioError(
+            f"the block is damaged ({reason}); copy what `{made_by}` printed again"
+        ) from None
+
 
 REQUEST_FILE = "request.txt"
 _ASK, _ANSWER = "joulemesh node enroll", "joulemesh deploy sign"

@@ -11,49 +11,203 @@ __all__ = [
     "DEVICES",
     "OPERATOR",
     "ORDERS",
+    "ROSTER",
     "DevicePack",
+    "add_device",
+    "check_deployable",
     "device_files",
     "fleet_hosts",
     "make_fleet",
+    "medium_notes",
+    "own_files",
+    "portable",
+    "read_roster",
     "refresh",
+    "retire_device",
+    "revoke_devices",
+    "roster_names",
+    "sources",
     "write_files",
 ]
 
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from joulemesh.base.bounded import FLEET, read_bounded
+from joulemesh.base.bounded import FLEET, read_bounded, read_json
 from joulemesh.base.checksums import sha256_of
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import make_folder, write_bytes, write_text
-from joulemesh.deploy.fleet.deployable import (
-    check_deployable,
-    own_files,
-    portable,
-    roster_names,
-    sources,
-)
-from joulemesh.deploy.fleet.fleet import FILE, SOURCES, Fleet, Input, Settings, Sizes
-from joulemesh.deploy.fleet.hosts import HOSTS, Host, hosts_text, read_hosts, write_hosts
-from joulemesh.deploy.fleet.identity import (
+from joulemesh.data.load import device_names
+from joulemesh.deploy.device.continuation import require_peers
+from joulemesh.deploy.fields import read_record, record_of
+from joulemesh.deploy.fleet.certificates import (
     AUTHORITY,
     CERTIFICATE,
+    REVOKED,
     Authority,
     Identity,
+    IdentityError,
+    authorise,
+    check_name,
     make_identity,
+    read_pem,
+    revoke,
+    write_pem,
 )
-from joulemesh.deploy.fleet.revocation import REVOKED
-from joulemesh.deploy.fleet.task import task_of
+from joulemesh.deploy.fleet.fleet import (
+    FILE,
+    SOURCES,
+    Fleet,
+    Input,
+    Settings,
+    Sizes,
+    numbered_names,
+    task_of,
+)
+from joulemesh.deploy.fleet.hosts import HOSTS, Host, hosts_text, read_hosts, write_hosts
+from joulemesh.deploy.messages import NO_ROSTER, FleetRoster
+from joulemesh.deploy.signing import signed_text
 from joulemesh.deploy.transport import Address
-from joulemesh.planning.orders import Orders, orders
+from joulemesh.planning.orders import Orders, digest_of, orders
 from joulemesh.planning.plan import Plan
-from joulemesh.scenario.given import INPUTS
+from joulemesh.planning.walk import Continuation
+from joulemesh.scenario import Scenario
+from joulemesh.scenario.given import INPUTS, input_files, with_files
+from joulemesh.scenario.sections import FILES
+
+_SUFFIX = re.compile(r"[^A-Za-z0-9.]")
+_DATA = "training."  # samples stay where they are: every device has its own
+
+
+def check_deployable(plan: Plan) -> None:
+    """Refuse a plan that real devices cannot carry out.
+
+    Raises:
+        ScenarioError: one line that says why it is for simulation only.
+
+    >>> import joulemesh
+    >>> check_deployable(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
+    """
+    devices = plan.scenario.devices
+    leaving = any(first > 1 for _, first in devices.leave)  # the others are spare places
+    for name in ("availability", "leave", "harvest_w", "capacity_j", "positions"):
+        if leaving if name == "leave" else getattr(devices, name) not in (None, ()):
+            raise ScenarioError(
+                f"devices.{name} is for simulation: in the field devices themselves come, go, move "
+                "and recharge; leave it out (`joulemesh deploy local` follows availability)"
+            )
+    require_peers(Continuation.of_plan(plan))
+
+
+def roster_names(plan: Plan) -> tuple[str, ...]:
+    """What the devices are called: as in their table, otherwise by their numbers.
+
+    Raises:
+        ScenarioError: a name is used twice, or cannot stand in a certificate.
+
+    >>> import joulemesh
+    >>> roster_names(joulemesh.plan(joulemesh.Scenario(devices={"count": 12})))[-1]
+    'device-11'
+    """
+    names, count = device_names(plan.scenario), plan.scenario.devices.count
+    table = plan.scenario.devices.table
+    if not names:
+        return numbered_names(count)
+    for device, name in enumerate(names):
+        try:
+            check_name(name)
+        except IdentityError as error:
+            raise ScenarioError(f"{table}, device {device}: {error}") from None
+    return names
+
+
+def portable(plan: Plan) -> tuple[Scenario, str, dict[str, tuple[str, Path]]]:
+    """A plan's scenario with names of its files that hold on every device.
+
+    Returns:
+        The scenario; the digest of the plan, made from it; and by field the name that a file has
+        in the folder ``inputs``, and where it lies now. Samples do not travel.
+    """
+    named = {
+        field: (f"{field.replace('.', '-')}{_SUFFIX.sub('', path.suffix)}", path)
+        for field, path in input_files(plan.scenario).items()
+        if not field.startswith(_DATA)
+    }
+    inside = {field: f"{INPUTS}/{name}" for field, (name, _) in named.items()}
+    # Samples and code do not travel, and neither do their places on this machine.
+    inside |= {field: Path(path).name for field, path in sources(plan.scenario).items()}
+    inside.pop("training.data_dir", None)
+    stated = with_files(plan.scenario, inside)
+    if stated.training.data_dir is not None:
+        training = stated.training.model_copy(update={"data_dir": None})
+        stated = stated.model_copy(update={"training": training})
+    return stated, digest_of(replace(plan, ground=replace(plan.ground, scenario=stated))), named
+
+
+def sources(scenario: Scenario) -> dict[str, str]:
+    """Files and folders that stay where they are: samples, and the user's own code; by field.
+
+    >>> sources(Scenario(training={"data_dir": "published"}))
+    {'training.data_dir': 'published'}
+    """
+    found = {
+        field: str(path.absolute())
+        for field, path in input_files(scenario).items()
+        if field.startswith(_DATA)
+    }
+    folder = FILES["training.dataset"].path_in(scenario.training.dataset)
+    if folder is not None and "training.dataset" not in found and Path(folder).exists():
+        found["training.dataset"] = str(Path(folder).absolute())  # a folder of shards
+    if scenario.training.data_dir is not None:
+        found["training.data_dir"] = scenario.training.data_dir
+    return found
+
+
+def own_model_file(scenario: Scenario) -> Path | None:
+    """The user's own file that a scenario's model is in."""
+    return input_files(scenario).get("training.model")
+
+
+def own_files(scenario: Scenario, loaded: Sequence[Path]) -> tuple[Path, ...]:
+    """The user's own files that every device needs: those loaded, and that of the model.
+
+    >>> own_files(Scenario(), [Path("lazy.py")])
+    (PosixPath('lazy.py'),)
+    """
+    model = own_model_file(scenario)
+    known = {path.resolve() for path in loaded}
+    return (*loaded, *([model] if model is not None and model.resolve() not in known else []))
+
+
+def medium_notes(scenario: Scenario) -> tuple[str, ...]:
+    """What the operator should know, one line each; nothing on orthogonal links.
+
+    >>> medium_notes(Scenario())
+    ()
+    >>> len(medium_notes(Scenario(network={"medium": "shared", "broadcast": True})))
+    2
+    """
+    found = []
+    if scenario.network.medium == "shared":
+        found.append(
+            'network.medium = "shared": devices do not keep to slots; the radio itself decides who '
+            "is on the air, and the plan's seconds of an exchange are what good slots would take"
+        )
+    if scenario.network.broadcast:
+        found.append(
+            "network.broadcast = true: the bytes go to each neighbour by unicast; modelled joules "
+            "are those of the plan, one broadcast for all of them, and a meter of the machine "
+            "counts what the unicasts really take"
+        )
+    return tuple(found)
+
 
 DEVICES, OPERATOR, ORDERS, PLAN = "devices", "operator", "orders.json", "plan.npz"
 
@@ -300,3 +454,121 @@ def write_files(folder: Path, content: Mapping[str, bytes]) -> None:
             and read_bounded(path, len(data)) == data
         ):
             write_bytes(path, data)
+
+
+def revoke_devices(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """Put the certificates of devices on the fleet's list, and the list into devices' folders.
+
+    Args:
+        folder: of the fleet.
+        names: of the devices.
+
+    Returns:
+        The names of their neighbours, which must get the list.
+
+    Raises:
+        ScenarioError: a device is unknown, or has no certificate.
+    """
+    fleet, authority = Fleet.load(folder), Authority.load(folder)
+    lost = [fleet.number(name) for name in names]
+    issued = [folder / DEVICES / name / CERTIFICATE for name in names]
+    for name, path in zip(names, issued, strict=True):
+        if not path.exists():
+            raise ScenarioError(f"{name} has no certificate to revoke; nothing needs to be done")
+    before = read_pem(folder / REVOKED) if (folder / REVOKED).exists() else b""
+    made = revoke(authority.key, authority.certificate, map(read_pem, issued), before)
+    for place in (folder, folder / OPERATOR):
+        write_pem(place / REVOKED, made)
+    refresh(folder)
+    near = {one for device in lost for one in fleet.neighbours(device)} - set(lost)
+    return tuple(fleet.names[one] for one in sorted(near))
+
+
+ROSTER = "roster.json"
+
+
+def read_roster(folder: Path) -> FleetRoster:
+    """The newest roster in a fleet's folder; number 0 if there is none yet.
+
+    Raises:
+        ScenarioError: the file is damaged.
+    """
+    path = folder / ROSTER
+    if not path.exists():
+        return NO_ROSTER
+    try:
+        return read_record(FleetRoster, read_json(path, FLEET.now))
+    except ValueError as error:
+        raise ScenarioError(f"{path} is damaged ({error}); restore it from a copy") from None
+
+
+def add_device(folder: Path, name: str) -> FleetRoster:
+    """The roster in which a spare place is taken, signed and kept in the fleet's folder.
+
+    Raises:
+        ScenarioError: there is no such place, or its device has no certificate yet.
+
+    >>> import joulemesh, tempfile
+    >>> from joulemesh.deploy.fleet.pack import make_fleet
+    >>> plan = joulemesh.plan(joulemesh.Scenario(devices={"count": 3, "leave": [[2, 1]]}))
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     folder = Path(place, "fleet")
+    ...     fleet = make_fleet(folder, plan, with_keys=True)
+    ...     added, retired = add_device(folder, "device-2"), retire_device(folder, "device-1")
+    >>> fleet.spares, added.number, added.added, retired.number, retired.added, retired.retired
+    ((2,), 1, (2,), 2, (2,), (1,))
+    """
+    fleet, before = Fleet.load(folder), read_roster(folder)
+    device = fleet.number(name)
+    if device in before.retired:
+        raise ScenarioError(f"{name} is retired, and its run has ended for good; add another place")
+    if device not in fleet.spares:
+        free = [fleet.names[one] for one in fleet.spares if one not in before.added]
+        raise ScenarioError(
+            f"{name} belongs to the fleet from its start; places to add a device to: "
+            f"{', '.join(free) or 'none (joulemesh deploy init --spares N keeps some)'}"
+        )
+    if not (folder / DEVICES / name / CERTIFICATE).exists():
+        raise ScenarioError(
+            f"{name} has no certificate yet; sign its request first: joulemesh node enroll {name} "
+            f"there, joulemesh deploy sign {folder} REQUEST here"
+        )
+    return _signed_roster(folder, fleet, before, replace(before, added=_with(before.added, device)))
+
+
+def retire_device(folder: Path, name: str) -> FleetRoster:
+    """The roster in which a device leaves for good, signed and kept in the fleet's folder.
+
+    Raises:
+        ScenarioError: there is no such device, or fewer than two would be left.
+    """
+    fleet, before = Fleet.load(folder), read_roster(folder)
+    device = fleet.number(name)
+    if device in fleet.spares and device not in before.added:
+        raise ScenarioError(f"{name} is a spare place that no device has taken: nothing to retire")
+    gone = set(fleet.spares).difference(before.added).union(before.retired, (device,))
+    if len(fleet.names) - len(gone) < 2:
+        raise ScenarioError(
+            f"without {name} fewer than two devices are left, and none exchanges with another; "
+            "stop their nodes to end the run"
+        )
+    return _signed_roster(
+        folder, fleet, before, replace(before, retired=_with(before.retired, device))
+    )
+
+
+def _with(devices: tuple[int, ...], device: int) -> tuple[int, ...]:
+    return tuple(sorted({*devices, device}))
+
+
+def _signed_roster(
+    folder: Path, fleet: Fleet, before: FleetRoster, after: FleetRoster
+) -> FleetRoster:
+    """The roster with the next number; the one before if nothing is new."""
+    if after == before:
+        return before
+    after = replace(after, number=before.number + 1, signature="")
+    about, key = f"{fleet.id} {fleet.digest}", Authority.load(folder).key
+    after = replace(after, signature=authorise(key, about, signed_text(after)))
+    write_text(folder / ROSTER, json.dumps(record_of(after)) + "\n")
+    return after

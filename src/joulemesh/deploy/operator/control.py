@@ -30,11 +30,9 @@ from joulemesh.deploy.device.model import CARD, CONFIG, FILE
 from joulemesh.deploy.fields import read_record
 from joulemesh.deploy.fleet.pack import DevicePack
 from joulemesh.deploy.messages import FleetRoster
-from joulemesh.deploy.operator.probing import ECHO, MOST_BYTES, Greeting, probe
-from joulemesh.deploy.operator.standing import Standing
+from joulemesh.deploy.operator.standing import ECHO, MOST_BYTES, Greeting, Standing, probe
 from joulemesh.deploy.transport import Reason, TransportError
-from joulemesh.deploy.transport.calls import Answer, checked, question
-from joulemesh.deploy.transport.gate import Peer
+from joulemesh.deploy.transport.gate import Answer, Peer, checked, question
 
 STATUS, PROBE, ROSTER = "control/status", "control/probe", "control/roster"
 JOURNAL_CALL, MODEL_CALL, TAIL = "control/journal", "control/model", "control/tail"

@@ -70,9 +70,9 @@ def examine_folder(folder: Path, problems: list[str]) -> dict[str, Any]:
 
 
 def _examined(folder: Path, problems: list[str]) -> dict[str, Any]:
+    from joulemesh.deploy.fleet.certificates import AUTHORITY_KEY, Authority, Identity
     from joulemesh.deploy.fleet.fleet import Fleet
     from joulemesh.deploy.fleet.hosts import HOSTS, require_addresses
-    from joulemesh.deploy.fleet.identity import AUTHORITY_KEY, Authority, Identity
     from joulemesh.deploy.fleet.pack import OPERATOR, DevicePack, fleet_hosts
 
     if (folder / AUTHORITY_KEY).exists():

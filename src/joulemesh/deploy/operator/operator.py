@@ -21,19 +21,17 @@ from joulemesh.base.files import make_folder, write_bytes
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.model import CARD, CONFIG, FILE
 from joulemesh.deploy.fields import record_of
+from joulemesh.deploy.fleet.certificates import Identity
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import Host
-from joulemesh.deploy.fleet.identity import Identity
-from joulemesh.deploy.fleet.pack import OPERATOR, fleet_hosts
-from joulemesh.deploy.fleet.roster import read_roster
+from joulemesh.deploy.fleet.pack import OPERATOR, fleet_hosts, read_roster
 from joulemesh.deploy.messages import FleetRoster
 from joulemesh.deploy.operator.control import JOURNAL_CALL, MODEL_CALL, PROBE, ROSTER, STATUS, TAIL
-from joulemesh.deploy.operator.probing import probe
-from joulemesh.deploy.operator.standing import Probe, Standing
-from joulemesh.deploy.record.tail import JournalTail
+from joulemesh.deploy.operator.standing import Probe, Standing, probe
+from joulemesh.deploy.record.history import JournalTail
 from joulemesh.deploy.transport import Address, Reason, TransportError
-from joulemesh.deploy.transport.calls import Caller
 from joulemesh.deploy.transport.connection import Endpoint
+from joulemesh.deploy.transport.gate import Caller
 
 JOURNALS, MODELS = "journals", "models"
 HERE = "this machine"

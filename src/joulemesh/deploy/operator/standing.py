@@ -1,10 +1,23 @@
-"""How a fleet stands: one record for each device, and one for each link that was probed."""
+"""How a fleet stands, and what one end of a link finds out about the other."""
 
 from __future__ import annotations
 
-__all__ = ["Probe", "Standing"]
+__all__ = ["ECHO", "MOST_BYTES", "Greeting", "Probe", "Standing", "probe"]
 
-from dataclasses import dataclass
+import datetime as dt
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pydantic import TypeAdapter
+
+from joulemesh._version import __version__
+from joulemesh.deploy.fleet.certificates import Identity
+from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.transport import Address, Reason, TransportError
+from joulemesh.deploy.transport.connection import Endpoint
+from joulemesh.deploy.transport.gate import Caller
 
 
 @dataclass(frozen=True)
@@ -76,3 +89,117 @@ class Probe:
     rate_bps: float | None = None
     planned_bps: float | None = None
     trouble: str = ""
+
+
+ECHO = "control/echo"
+MOST_BYTES = 32 * 2**20
+_PIECE = 64 * 1024
+_WARM_UP = 256 * 1024  # after which a connection has found its speed
+_CALL_S = 5.0
+_LONGEST_S = 60.0
+_CLOCK_S = 5.0  # by which a clock may be off without a word
+_EXPIRES = dt.timedelta(days=14)
+_SILENT = (Reason.NAME_NOT_FOUND, Reason.UNREACHABLE, Reason.LATE)
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """What a device says of itself to whoever may ask.
+
+    Attributes:
+        name: its own.
+        at: Unix seconds by its clock.
+        version: of Joulemesh.
+        plan: digest of the plan that it carries out.
+        until: last moment of its certificate, in Unix seconds.
+        taken: bytes that came with the question.
+    """
+
+    name: str
+    at: float
+    version: str
+    plan: str
+    until: float
+    taken: int = 0
+
+
+_GREETING = TypeAdapter(Greeting)
+
+
+async def probe(
+    identity: Identity, here: str, host: Host, plan: str, *, payload_bytes: int = 0
+) -> Probe:
+    """Find out about a device.
+
+    Args:
+        identity: of the end that asks.
+        here: what it is called.
+        host: the device, and where it listens.
+        plan: digest of the plan that it ought to carry out.
+        payload_bytes: that are sent to it to measure the rate; none if 0.
+
+    Returns:
+        What was found; no failure of the network is raised.
+    """
+    found = Probe(here, host.name, str(host), reachable=False)
+    if not host.address:
+        return replace(found, address="", trouble="hosts.csv has no address for it; fill it in")
+    caller = Caller(Endpoint(identity, host.name, Address(host.address, host.port)))
+    try:
+        return await _asked(caller, found, plan, min(payload_bytes, MOST_BYTES))
+    except TransportError as fault:
+        silent = fault.reason in _SILENT
+        shown = "" if silent or "certificate" not in fault.reason else str(fault.reason)
+        return replace(found, reachable=not silent, certificate=shown, trouble=str(fault))
+    finally:
+        caller.close()
+
+
+async def _asked(caller: Caller, found: Probe, plan: str, payload_bytes: int) -> Probe:
+    await _echo(caller, 0)  # which connects
+    begun, told_at = time.monotonic(), time.time()
+    greeting = await _echo(caller, 0)
+    trip_s = time.monotonic() - begun
+    until = dt.datetime.fromtimestamp(min(max(greeting.until, 0.0), 4e9), dt.UTC)
+    found = replace(
+        found,
+        reachable=True,
+        certificate=f"valid until {until:%Y-%m-%d}",
+        clock_s=greeting.at - (told_at + trip_s / 2),
+        version=greeting.version[:40],
+        trouble=_trouble(greeting, plan, greeting.at - told_at, until),
+    )
+    if not payload_bytes:
+        return found
+    await _echo(caller, min(_WARM_UP, payload_bytes))
+    begun = time.monotonic()
+    answer = await _echo(caller, payload_bytes)
+    taken_s = max(time.monotonic() - begun - trip_s, 1e-6)
+    return replace(found, rate_bps=8 * answer.taken / taken_s)
+
+
+def _trouble(greeting: Greeting, plan: str, off_s: float, until: dt.datetime) -> str:
+    """What is wrong with a device that answers."""
+    if greeting.version != __version__:
+        return (
+            f"it has Joulemesh {greeting.version[:40]}, here is {__version__}; install one of them"
+        )
+    if greeting.plan != plan:
+        return "it carries out another plan; enroll it again"
+    if abs(off_s) > _CLOCK_S:
+        return f"its clock is off by {abs(off_s):.0f} s; set the clocks (chrony, ntp)"
+    left = until - dt.datetime.now(dt.UTC)
+    if left < _EXPIRES:
+        return f"its certificate expires in {left.days} days; sign its request again"
+    return ""
+
+
+async def _echo(caller: Caller, payload_bytes: int) -> Greeting:
+    within_s = _LONGEST_S if payload_bytes else _CALL_S
+    return await caller.get(_GREETING, ECHO, _pieces(payload_bytes), within_s)
+
+
+def _pieces(payload_bytes: int) -> Iterator[bytes]:
+    piece = os.urandom(min(_PIECE, payload_bytes)) if payload_bytes else b""
+    for begin in range(0, max(payload_bytes, 1), _PIECE):
+        yield piece[: payload_bytes - begin]

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["QUANTITIES", "Costs", "continued", "metered", "planned", "simulated"]
+__all__ = [
+    "QUANTITIES",
+    "Costs",
+    "continued",
+    "iteration_seconds",
+    "mean_iteration_s",
+    "metered",
+    "planned",
+    "planned_again",
+    "simulated",
+]
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +20,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.deploy.record.history import History
-from joulemesh.deploy.view import View
+from joulemesh.base.errors import JoulemeshError
+from joulemesh.deploy.device.continuation import Replanner
+from joulemesh.deploy.record.history import History, Seen
+from joulemesh.deploy.view import FINISHED, UNHELD, View
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.walk import Continuation
 from joulemesh.world.devices import DeviceArrays
@@ -155,3 +167,73 @@ def metered(histories: Sequence[History], iterations: int) -> Costs:
         for name in QUANTITIES:
             getattr(made, name)[rows, place] = history.column(name)[known]
     return made
+
+
+def iteration_seconds(histories: Sequence[History]) -> tuple[float, ...]:
+    """Seconds from one iteration's end to the next one's, on the device that was last.
+
+    Args:
+        histories: of all devices; those without a journal are left out.
+    """
+    ends: dict[int, list[float]] = {}
+    told = [one for one in histories if len(one.iterations)]
+    for one in told:
+        for t, at in zip(one.iterations.tolist(), one.column("at").tolist(), strict=True):
+            ends.setdefault(t, []).append(at)
+    whole: dict[int, float] = {t: max(at) for t, at in ends.items() if len(at) == len(told)}
+    ordered: NDArray[np.float64] = np.array([whole[t] for t in sorted(whole)])
+    follows = np.diff(sorted(whole)) == 1
+    return tuple(np.diff(ordered)[follows].tolist())
+
+
+def mean_iteration_s(histories: Sequence[History], before: Costs) -> tuple[float, float]:
+    """Mean seconds of an iteration after the first: planned, and measured; NaN if not known.
+
+    Measured is from one iteration's end to the next one's, saving included; the first, in which
+    devices wait for each other's start, has none.
+
+    Args:
+        histories: of all devices.
+        before: the planned costs.
+    """
+    measured = iteration_seconds(histories)
+    rows = before.seconds[1:]
+    known = rows[np.isfinite(rows).any(axis=1)]
+    planned = float(np.nanmax(known, axis=1).mean()) if len(known) else float("nan")
+    return planned, float(np.mean(measured)) if measured else float("nan")
+
+
+_UNPLANNED = (FINISHED, UNHELD)  # digests of views that have no plan
+
+
+def planned_again(
+    plan: Plan, before: Costs, views: Sequence[Seen], reserve: float
+) -> tuple[Costs, list[str]]:
+    """The costs of what was to be done, with the plan of every view made again.
+
+    Args:
+        plan: of the fleet.
+        before: its costs.
+        views: those that were installed.
+        reserve: share of each battery that their plans leave alone; see `Settings`.
+
+    Returns:
+        The costs, and what a reader should know of them, a line each.
+    """
+    made, notes = [], []
+    replanner = Replanner(plan.ground, 0, reserve)
+    for view in (seen.view for seen in views):
+        if view.digest in _UNPLANNED or view.start > plan.iterations:
+            continue
+        try:
+            rest = replanner.plan(view)
+        except JoulemeshError as refusal:
+            notes.append(f"View {view.number} could not be planned again here: {refusal}")
+            continue
+        if rest.view.digest != view.digest:
+            notes.append(
+                f"View {view.number} gives another plan here ({rest.view.digest[:12]}) than on the "
+                f"devices ({view.digest[:12]}): its simulated figures are those of this machine."
+            )
+        made.append((view, continued(rest.rest, plan.iterations)))
+    return simulated(before, made), notes

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.deploy.record.costs import QUANTITIES, Costs, metered
+from joulemesh.deploy.record.costs import QUANTITIES, Costs, mean_iteration_s, metered
 from joulemesh.deploy.record.history import History
-from joulemesh.deploy.record.pace import mean_iteration_s
 
 FloatArray = NDArray[np.float64]
 

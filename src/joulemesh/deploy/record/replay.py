@@ -6,21 +6,133 @@ receiver: no network, no time, no recovery. With no fault it is the simulated ru
 
 from __future__ import annotations
 
-__all__ = ["Course", "Plans", "Played", "plans_of", "replay"]
+__all__ = [
+    "Course",
+    "Done",
+    "Place",
+    "Plans",
+    "Played",
+    "course_of",
+    "course_of_histories",
+    "plans_of",
+    "replay",
+]
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.device.continuation import DevicePlan, Replanner
+from joulemesh.deploy.device.continuation import DevicePlan, Replanner, first_view
 from joulemesh.deploy.plans import Learner, ViewPlan
-from joulemesh.deploy.record.course import Course
-from joulemesh.deploy.view import View
+from joulemesh.deploy.record.history import History, views_of
+from joulemesh.deploy.view import FINISHED, UNHELD, View, governing
 from joulemesh.planning.ground import Ground
+
+Place: TypeAlias = tuple[int, int]
+"""(iteration, device)"""
+
+
+@dataclass(frozen=True)
+class Course:
+    """What happened to a fleet, as far as its parameters depend on it.
+
+    Attributes:
+        views: those that were installed, ascending, view 0 included.
+        absent: the messages that a device's exchange went without: (step, sender).
+        rounds: local rounds, where they were not those of the plan: what was trained before a
+            change of view is kept.
+        lost: iterations that a member never finished: it was gone, and what it had done was not
+            committed. What its own exchange went without is then known to nobody: a device that
+            missed a message, passed on what followed from that, and then was lost, is played as if
+            it had missed none.
+    """
+
+    views: tuple[View, ...]
+    absent: Mapping[Place, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    rounds: Mapping[Place, int] = field(default_factory=dict)
+    lost: frozenset[Place] = frozenset()
+
+    def view(self, iteration: int) -> View:
+        """The view whose plan an iteration follows: the newest that has begun by then."""
+        return governing(self.views, iteration)
+
+    def gifts(self, iteration: int) -> tuple[tuple[int, int], ...]:
+        """(newcomer, giver): who takes up whose parameters before an iteration."""
+        if self.view(iteration).start != iteration:
+            return ()
+        begun = (view for view in self.views if view.start == iteration)
+        return tuple(gift for view in begun for gift in view.gifts)
+
+
+@dataclass(frozen=True)
+class Done:
+    """An iteration that a device committed.
+
+    Attributes:
+        view: number of the view by whose plan it was done, or in which it was given.
+        rounds: local rounds that were run.
+        absent: (step, sender): messages that its exchange went without.
+    """
+
+    view: int
+    rounds: int
+    absent: tuple[tuple[int, int], ...] = ()
+
+
+def course_of(views: Sequence[View], done: Mapping[Place, Done]) -> Course:
+    """What happened, from what was committed.
+
+    Args:
+        views: those that were installed, view 0 included.
+        done: every commit, gifts included; of one iteration, what the device computed itself.
+
+    >>> views = (View(0, 1, (0, 1)), View(1, 3, (0, 1), gifts=((1, 0),)))
+    >>> done = {(1, 0): Done(0, 5), (2, 0): Done(0, 5), (1, 1): Done(0, 4), (2, 1): Done(1, 0)}
+    >>> sorted(course_of(views, done).lost)  # what device 1 has of iteration 2 was given to it
+    [(2, 1)]
+    """
+    planned = sorted(
+        (view for view in views if view.digest not in (FINISHED, UNHELD)),
+        key=lambda view: view.number,
+    )
+    start = {view.number: view.start for view in planned}
+    last = max((iteration for iteration, _ in done), default=0)
+    members = {(t, device) for t in range(1, last + 1) for device in governing(planned, t).members}
+    # A gift is of the iteration before its view begins: nobody computes that by the view's plan.
+    kept = {place: one for place, one in done.items() if start.get(one.view, 0) <= place[0]}
+    kept = {place: one for place, one in kept.items() if place in members}
+    return Course(
+        tuple(planned),
+        absent={place: one.absent for place, one in kept.items() if one.absent},
+        rounds={place: one.rounds for place, one in kept.items()},
+        lost=frozenset(members - set(kept)),
+    )
+
+
+def course_of_histories(
+    histories: Sequence[History], devices: int, spares: Collection[int] = ()
+) -> Course:
+    """What happened, as the journals of all devices tell it.
+
+    Args:
+        histories: of all devices; one that is missing counts as lost.
+        devices: number of devices of the fleet.
+        spares: those that were not there at the start.
+    """
+    views = (first_view(devices, spares), *(seen.view for seen in views_of(histories)))
+    done = {
+        (iteration, one.device): Done(int(view), int(rounds), one.absent.get(iteration, ()))
+        for one in histories
+        for iteration, view, rounds in zip(
+            one.iterations.tolist(), one.column("view"), one.column("rounds"), strict=True
+        )
+    }
+    return course_of(views, done)
+
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

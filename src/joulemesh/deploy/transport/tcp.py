@@ -1,14 +1,33 @@
-"""Neighbours over TCP: mutual TLS 1.3, neighbours only, one acknowledgement for each message."""
+"""Neighbours over TCP: mutual TLS 1.3, neighbours only, one acknowledgement for each message.
+
+A packet is what one frame carries: a row of records, each a byte for its kind, four bytes of length
+(big-endian), and its contents: the header of a message, or a piece of its vector. A message is
+complete before the next of its lane begins; one that is given up amid its pieces ends with a record
+that says so.
+"""
 
 from __future__ import annotations
 
-__all__ = ["TcpTransport"]
+__all__ = [
+    "GIVEN_UP",
+    "PACE_S",
+    "Link",
+    "TcpTransport",
+    "Unpacker",
+    "bytes_in",
+    "packets",
+    "size_of",
+]
 
 import asyncio
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
 
-from joulemesh.deploy.fleet.identity import Identity
+from joulemesh.deploy.fleet.certificates import Identity
 from joulemesh.deploy.messages import Message
 from joulemesh.deploy.transport import (
     Address,
@@ -18,12 +37,410 @@ from joulemesh.deploy.transport import (
     Roster,
     TransportError,
 )
-from joulemesh.deploy.transport.calls import Answer, serve_calls
 from joulemesh.deploy.transport.connection import FRAME_BYTES, Connection, Endpoint, Kind
-from joulemesh.deploy.transport.gate import Gate, Peer, Refusals
-from joulemesh.deploy.transport.link import PACE_S, Link
-from joulemesh.deploy.transport.packets import Unpacker
-from joulemesh.deploy.wire import Terms, check_greeting
+from joulemesh.deploy.transport.gate import Answer, Gate, Peer, Refusals, serve_calls
+from joulemesh.deploy.wire import (
+    HEADER_BYTES,
+    Frame,
+    Incoming,
+    Terms,
+    check_greeting,
+    encode,
+    greeting,
+)
+
+_HEADER, _PIECE, _GIVEN_UP = 1, 2, 3
+_HEAD = 5
+GIVEN_UP = bytes([_GIVEN_UP, 0, 0, 0, 0])
+"""A packet: nothing more will come of the message that has begun."""
+
+
+def size_of(frame: Frame) -> int:
+    """Bytes that a frame takes in packets, if it fits into one.
+
+    >>> size_of(Frame(b"{}", ()))
+    7
+    """
+    return _HEAD + len(frame.header) + sum(_HEAD + part.nbytes for part in frame.payload)
+
+
+def packets(frames: Iterable[Frame], most: int = FRAME_BYTES) -> Iterator[tuple[bytes, int]]:
+    """Frames in as few packets as possible, in order; and how many each packet completes.
+
+    Args:
+        frames: to send.
+        most: bytes of a packet, unless a header takes more.
+
+    >>> [(len(packet), whole) for packet, whole in packets([Frame(b"{}", ()), Frame(b"{}", ())])]
+    [(14, 2)]
+    """
+    parts: list[bytes | memoryview] = []
+    room, whole = most, 0
+    for kind, content, last in _records(frames):
+        start = 0
+        while True:
+            least = content.nbytes if kind == _HEADER else 1
+            if room < _HEAD + least and parts:
+                yield b"".join(parts), whole
+                parts, room, whole = [], most, 0
+            room = max(room, _HEAD + least)
+            end = min(content.nbytes, start + room - _HEAD)
+            parts += [bytes([kind]) + (end - start).to_bytes(4, "big"), content[start:end]]
+            room -= _HEAD + end - start
+            start = end
+            if start == content.nbytes:
+                break
+        whole += last
+    if parts:
+        yield b"".join(parts), whole
+
+
+def _records(frames: Iterable[Frame]) -> Iterator[tuple[int, memoryview, bool]]:
+    for frame in frames:
+        pieces = [part for part in frame.payload if part.nbytes]
+        yield _HEADER, memoryview(frame.header), not pieces
+        for part in pieces:
+            yield _PIECE, part, part is pieces[-1]
+
+
+class Unpacker:
+    """Makes messages of the packets of one stream.
+
+    Args:
+        terms: of the fleet.
+
+    >>> from joulemesh.deploy.messages import Fetch
+    >>> from joulemesh.deploy.wire import encode
+    >>> terms = Terms("orchard", "abc", 10)
+    >>> ((packet, _),) = packets([encode(Fetch(0, 3), terms)])
+    >>> Unpacker(terms).feed(packet)
+    [Fetch(view=0, iteration=3, gift=False)]
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._coming: Incoming | None = None
+
+    @property
+    def amid(self) -> bool:
+        """Has a message begun that is not complete?"""
+        return self._coming is not None
+
+    def feed(self, packet: bytes) -> list[Message]:
+        """Take a packet; give the messages that it completes.
+
+        Raises:
+            TransportError: it is too large or malformed; the connection is of no use any more.
+        """
+        view, start, whole = memoryview(packet), 0, []
+        while start < len(packet):
+            end = start + _HEAD + int.from_bytes(view[start + 1 : start + _HEAD], "big")
+            if start + _HEAD > len(packet) or end > len(packet):
+                raise TransportError(Reason.MALFORMED, "a record reaches beyond its packet")
+            self._take(view[start], view[start + _HEAD : end])
+            if self._coming is not None and not self._coming.missing:
+                whole.append(self._coming.message())
+                self._coming = None
+            start = end
+        return whole
+
+    def _take(self, kind: int, content: memoryview) -> None:
+        if kind == _HEADER and self._coming is None:
+            if content.nbytes > HEADER_BYTES:
+                raise TransportError(
+                    Reason.TOO_LARGE,
+                    f"a header of {content.nbytes:,} bytes; {HEADER_BYTES:,} are read",
+                )
+            self._coming = Incoming(bytes(content), self._terms)
+        elif kind == _PIECE and self._coming is not None:
+            self._coming.add(content)
+        elif kind == _GIVEN_UP and self._coming is not None and not content:
+            self._coming = None
+        else:
+            raise TransportError(Reason.MALFORMED, "a record of a kind that cannot come here")
+
+
+PACE_S = 0.001
+"""Between small packets on their way: each costs both ends as much as many messages in it would."""
+
+_TOGETHER_S = 0.005  # messages that go together take no longer than this on the planned link
+_PACKET_S = 0.1  # nor does a packet, since others must wait until it is through
+_WINDOW_S = 0.25  # nor what is under way, since signs of life queue behind it
+_USUAL_BPS = 20e6  # of a link of which nothing is known
+_LEAST_BYTES, _MOST_BYTES = 64 * 1024, 4 * FRAME_BYTES
+_MANY = 64
+_PAUSE_S, _LONGEST_PAUSE_S, _REFUSED_PAUSE_S = 0.1, 1.0, 0.5
+_WELCOME_S = 5.0
+_PASSING = (Reason.UNREACHABLE, Reason.LATE, Reason.CLOSED)
+_OF_ONE_MESSAGE = (Reason.MALFORMED, Reason.TOO_LARGE)
+
+
+def bytes_in(seconds: float, rate_bps: float | None, most: int) -> int:
+    """How many bytes a link carries in some seconds; enough for a header, and no more than most.
+
+    >>> bytes_in(0.1, 10e6, 2**20)
+    125000
+    """
+    carried = seconds * (_USUAL_BPS if rate_bps is None else rate_bps) / 8
+    return int(min(max(carried, _LEAST_BYTES), most))
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A message that waits to be sent, or to be acknowledged."""
+
+    frame: Frame
+    size: int
+    done: asyncio.Future[None]
+
+
+class _Lane:
+    """Messages of one kind, in order: those that are short and urgent, or those with vectors."""
+
+    def __init__(self, kind: Kind, together: int, most: int) -> None:
+        self.kind, self._together, self._most = kind, min(together, most), most
+        self.queue: deque[_Waiting] = deque()
+        self.begun: deque[_Waiting] = deque()
+        """Sent, wholly or in part, and not acknowledged."""
+        self.in_flight = 0
+        self._pieces: Iterator[tuple[bytes, int]] | None = None
+        self._long: _Waiting | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Is there anything to send for which somebody waits?"""
+        while self.queue and self.queue[0].done.done():
+            self.queue.popleft()
+        return self._pieces is not None or bool(self.queue)
+
+    @property
+    def few(self) -> bool:
+        """Is there room for more in the next packet?"""
+        waiting = sum(one.size for one in islice(self.queue, _MANY))
+        return self._pieces is None and waiting < self._together
+
+    def packet(self) -> tuple[bytes, int]:
+        """The next packet, and how many messages it completes."""
+        if self._pieces is None:
+            batch = self._batch()
+            self.begun.extend(batch)
+            self._long = batch[0] if batch[0].size > self._most else None
+            self._pieces = packets((one.frame for one in batch), self._most)
+        elif self._long is not None and self._long.done.done():
+            self._pieces = None  # its time is up
+            return GIVEN_UP, 1
+        found = next(self._pieces)
+        # A batch of small messages is one packet; of a long one the last completes it.
+        if self._long is None or found[1]:
+            self._pieces = None
+        return found
+
+    def _batch(self) -> list[_Waiting]:
+        batch, room = [self.queue.popleft()], self._together
+        room -= batch[0].size
+        while self.queue and self.queue[0].size <= room:
+            one = self.queue.popleft()
+            if not one.done.done():
+                batch.append(one)
+                room -= one.size
+        return batch
+
+    def again(self) -> None:
+        """What was not acknowledged is sent again on the next connection."""
+        self.queue.extendleft(one for one in reversed(self.begun) if not one.done.done())
+        self.begun.clear()
+        self._pieces, self.in_flight = None, 0
+
+
+class Link:
+    """Sends messages to one neighbour.
+
+    What waits goes together, in one frame with one acknowledgement. What was not acknowledged
+    when a connection ended is sent again, as long as somebody still waits for it.
+
+    Args:
+        to: the neighbour.
+        terms: of the fleet.
+        rate_bps: of the link, as planned; None if it does not matter.
+        at: where this device listens, for a neighbour that was not told.
+    """
+
+    def __init__(
+        self,
+        to: Endpoint,
+        terms: Terms,
+        rate_bps: float | None = None,
+        at: Address | None = None,
+    ) -> None:
+        self._to, self._terms, self._greeting = to, terms, greeting(terms, at)
+        together = FRAME_BYTES if rate_bps is None else int(rate_bps / 8 * _TOGETHER_S)
+        most = bytes_in(_PACKET_S, rate_bps, FRAME_BYTES)
+        self._window = (
+            _MOST_BYTES if rate_bps is None else bytes_in(_WINDOW_S, rate_bps, _MOST_BYTES)
+        )
+        self._lanes = [_Lane(kind, together, most) for kind in (Kind.CONTROL, Kind.PARTS)]
+        self._sent: deque[tuple[_Lane, int, int]] = deque()  # (lane, bytes, messages completed)
+        self._work = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._trouble: TransportError | None = None
+        self._ready = False
+
+    async def send(self, message: Message, within_s: float) -> None:
+        """Deliver a message.
+
+        Raises:
+            TransportError: it was not acknowledged in time, or was refused.
+        """
+        loop, frame = asyncio.get_running_loop(), encode(message, self._terms)
+        one = _Waiting(frame, size_of(frame), loop.create_future())
+        self._lanes[bool(frame.payload)].queue.append(one)
+        self._work.set()
+        if self._task is None:
+            self._task = loop.create_task(self._run())
+        clock = loop.call_later(within_s, self._give_up, one, within_s)
+        try:
+            await one.done
+        finally:
+            clock.cancel()
+            one.done.cancel()  # nobody waits any more: nothing is sent again
+
+    def _give_up(self, one: _Waiting, within_s: float) -> None:
+        if not one.done.done():
+            late = TransportError(
+                Reason.LATE if self._ready else Reason.UNREACHABLE,
+                f"{self._to} has acknowledged nothing within {within_s:g} s",
+            )
+            one.done.set_exception(self._trouble or late)
+
+    async def close(self) -> None:
+        """Give up everything that waits."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        self._fail(TransportError(Reason.CLOSED, "this device is stopping"))
+
+    def _fail(self, error: TransportError) -> None:
+        """Tell everybody who waits."""
+        for lane in self._lanes:
+            for one in (*lane.begun, *lane.queue):
+                if not one.done.done():
+                    one.done.set_exception(error)
+            lane.queue.clear()
+            lane.again()
+
+    async def _run(self) -> None:
+        pause_s = _PAUSE_S
+        while True:
+            await self._wanted()
+            try:
+                connection = await self._connect()
+            except TransportError as error:
+                failure, self._trouble = error, error
+            else:
+                pause_s, self._trouble, self._ready = _PAUSE_S, None, True
+                failure = await self._converse(connection)
+                self._ready = False
+            self._settle(failure)
+            if failure.reason in _PASSING:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            else:
+                await asyncio.sleep(_REFUSED_PAUSE_S)
+
+    async def _wanted(self) -> None:
+        while not any(lane.wanted for lane in self._lanes):
+            self._work.clear()
+            await self._work.wait()
+
+    async def _connect(self) -> Connection:
+        connection = await self._to.connect()
+        try:
+            async with asyncio.timeout(_WELCOME_S):
+                connection.write(Kind.GREETING, self._greeting)
+                kind, _ = await connection.receive()
+        except TimeoutError:
+            connection.abort()
+            raise TransportError(Reason.LATE, f"{self._to} does not answer a greeting") from None
+        except (TransportError, OSError) as error:
+            connection.abort()
+            raise self._to.why(error) from None
+        if kind != Kind.TAKEN:
+            connection.abort()
+            raise TransportError(Reason.OTHER_VERSION, f"{self._to} speaks another format")
+        return connection
+
+    async def _converse(self, connection: Connection) -> TransportError:
+        """Write and read until the connection ends; why it has."""
+        loop = asyncio.get_running_loop()
+        both = [loop.create_task(one) for one in (self._write(connection), self._read(connection))]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            reading = both[1]
+            if not reading.done():  # whoever reads may know why writing has ended
+                await asyncio.wait([reading], timeout=0.1)
+            ended = next(one for one in reversed(both) if one.done())
+            error = ended.exception()
+            assert isinstance(error, (TransportError, OSError)), error
+            return self._to.why(error)
+        finally:
+            for one in both:
+                one.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+            connection.close()
+
+    async def _write(self, connection: Connection) -> None:
+        loop, soonest = asyncio.get_running_loop(), 0.0
+        while True:
+            lane = await self._next_lane()
+            if self._sent and loop.time() < soonest and lane.few:
+                await asyncio.sleep(soonest - loop.time())
+                continue
+            soonest = loop.time() + PACE_S
+            packet, whole = lane.packet()
+            lane.in_flight += len(packet)
+            self._sent.append((lane, len(packet), whole))
+            connection.write(lane.kind, packet)
+            await connection.drain()
+
+    async def _next_lane(self) -> _Lane:
+        """The lane that may send: what is short and urgent does not wait behind long vectors."""
+        while True:
+            for lane in self._lanes:
+                if lane.wanted and lane.in_flight < self._window:
+                    return lane
+            self._work.clear()
+            await self._work.wait()
+
+    async def _read(self, connection: Connection) -> None:
+        settled = 0
+        while True:
+            kind, content = await connection.receive()
+            taken = int.from_bytes(content, "big")
+            if kind != Kind.TAKEN or taken > settled + len(self._sent):
+                raise TransportError(Reason.MALFORMED, "an acknowledgement that makes no sense")
+            while settled < taken:
+                lane, size, whole = self._sent.popleft()
+                settled += 1
+                lane.in_flight -= size
+                for _ in range(whole):
+                    one = lane.begun.popleft()
+                    if not one.done.done():
+                        one.done.set_result(None)
+            self._work.set()
+
+    def _settle(self, failure: TransportError) -> None:
+        """After a connection has ended: who hears of it, and what is sent again."""
+        if failure.reason in _OF_ONE_MESSAGE and self._sent:
+            culprit = next((one for one in self._sent[0][0].begun if not one.done.done()), None)
+            if culprit is not None:
+                culprit.done.set_exception(failure)
+        elif failure.reason not in _PASSING:
+            self._fail(failure)
+        self._sent.clear()
+        for lane in self._lanes:
+            lane.again()
+
 
 _GREETING_S = 4.0
 _UNMET_S = 1.0  # until it is tried again whether the address of a neighbour is known
@@ -62,7 +479,7 @@ class TcpTransport:
         self._gate = Gate(identity, roster.names, listen, self._serve, self._refusals.add, near)
         self._rates = dict(rates_bps or {})
         self._links: dict[int, Link] = {}
-        self._incoming: dict[int, Incoming] = {}
+        self._incoming: dict[int, Inbound] = {}
         self._receive: Receive | None = None
         self.calls: dict[str, Answer] = {}
         """What is served besides: by name, what answers whom."""
@@ -127,7 +544,7 @@ class TcpTransport:
             await serve_calls(connection, peer, self.calls, first)
         elif kind == Kind.GREETING:
             device = self._greeted(peer, first)
-            incoming = Incoming(connection, self._terms, lambda said: self._hand_over(device, said))
+            incoming = Inbound(connection, self._terms, lambda said: self._hand_over(device, said))
             await self._take(device, incoming)
         else:
             raise TransportError(Reason.MALFORMED, "no greeting")
@@ -146,7 +563,7 @@ class TcpTransport:
             self._met(peer.device, at)
         return peer.device
 
-    async def _take(self, device: int, incoming: Incoming) -> None:
+    async def _take(self, device: int, incoming: Inbound) -> None:
         """Take messages. A new connection takes the place of an older one at once.
 
         So no neighbour can have more than one message under way in each lane.
@@ -166,7 +583,7 @@ class TcpTransport:
         self._receive(device, message)
 
 
-class Incoming:
+class Inbound:
     """Takes the messages of a connection, and tells how many frames: at once, but not too often.
 
     Args:

@@ -33,7 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.base.units import column, duration, energy, si
-from joulemesh.deploy.record.chronicle import (
+from joulemesh.deploy.record.history import (
+    Event,
+    History,
     LinkRate,
     Seen,
     accuracies,
@@ -41,7 +43,6 @@ from joulemesh.deploy.record.chronicle import (
     link_rates,
     views_of,
 )
-from joulemesh.deploy.record.history import Event, History
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.planning.plan import Plan
 from joulemesh.views import words
