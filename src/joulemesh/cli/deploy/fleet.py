@@ -1,4 +1,4 @@
-"""`joulemesh deploy init`, `sign`, `add`, `retire` and `revoke`: the folder and members of a fleet."""
+"""`joulemesh deploy init`, `sign`, `add`, `retire` and `revoke`: a folder of a fleet, its members."""
 
 from __future__ import annotations
 
