@@ -1,4 +1,4 @@
-"""`joulemesh deploy init`, `sign`, `add`, `retire` and `revoke`: a folder of a fleet, its members."""
+"""`joulemesh deploy init`, `sign`, `add`, `retire` and `revoke`: a fleet's folder and members."""
 
 from __future__ import annotations
 
