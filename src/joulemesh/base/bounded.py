@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "FLEET",
-    "HOST_LIST",
-    "JOURNAL",
-    "JOURNAL_LINE",
-    "NODE_STATE",
-    "Limit",
-    "open_bounded",
-    "parse_json",
-    "read_bounded",
-    "read_json",
-]
-
 import json
 import os
 import stat

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["find", "keep", "require_usable", "user_cache"]
-
 import hashlib
 from contextlib import suppress
 from pathlib import Path

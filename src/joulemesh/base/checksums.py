@@ -7,21 +7,6 @@ and facts of the caller. Files that grow are verified up to the size committed.
 
 from __future__ import annotations
 
-__all__ = [
-    "MANIFEST",
-    "Commit",
-    "FileDigest",
-    "GrowingFile",
-    "Manifest",
-    "Verdict",
-    "ahead_of",
-    "commit_all",
-    "digest_of",
-    "sha256_of",
-    "strangers_in",
-    "verified",
-]
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

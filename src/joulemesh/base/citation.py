@@ -2,21 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ALISTARH",
-    "CIFAR_10",
-    "DIABETES",
-    "DIGITS",
-    "FASHION_MNIST",
-    "JOULEMESH",
-    "KOLOSKOVA",
-    "MCMAHAN",
-    "MNIST",
-    "ONOSZKO",
-    "PAPER",
-    "Citation",
-]
-
 import re
 from dataclasses import dataclass
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MOST_PER_ITERATION", "require_countable"]
-
 import numpy as np
 from numpy.typing import ArrayLike
 

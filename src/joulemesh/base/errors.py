@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Edit",
-    "InfeasibleError",
-    "JoulemeshError",
-    "Remedy",
-    "ScenarioError",
-    "UnitError",
-    "called",
-    "in_words",
-    "named_refusals",
-]
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass

@@ -7,20 +7,6 @@ the operations and replay what a power cut between any two of them leaves behind
 
 from __future__ import annotations
 
-__all__ = [
-    "DISK",
-    "DRAFT",
-    "Disk",
-    "make_folder",
-    "new_folder",
-    "require_empty",
-    "sweep",
-    "using",
-    "write_bytes",
-    "write_text",
-    "write_whole",
-]
-
 import os
 import secrets
 import shutil

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["with_room"]
-
 from collections.abc import Callable
 from typing import TypeVar
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LOCK", "FolderLock", "take"]
-
 import json
 import os
 import socket

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Machine", "collect_memory", "cpus", "memory_bytes", "trim_memory"]
-
 _CGROUPS = Path("/sys/fs/cgroup")
 _NO_LIMIT = 2**60  # the older kind of control group writes a number near 2**63 for none
 _OWN_CGROUP = Path("/proc/self/cgroup")

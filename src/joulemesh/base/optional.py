@@ -8,8 +8,6 @@ from typing import Any
 
 from joulemesh.base.errors import JoulemeshError
 
-__all__ = ["EXTRAS", "TITLES", "MissingPackageError", "explained", "frame", "installed", "require"]
-
 # What installs a module that the light installation lacks: the extra, or the package itself for
 # one that a user may rather have alone. With what needs it, where nobody on the way there said so.
 EXTRAS = {

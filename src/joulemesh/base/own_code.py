@@ -14,17 +14,6 @@ from typing import Any
 
 from joulemesh.base.errors import ScenarioError
 
-__all__ = [
-    "files_run",
-    "in_file",
-    "in_file_parts",
-    "is_in_file",
-    "place_in",
-    "place_of",
-    "require_call",
-    "run_file",
-]
-
 _PACKAGE = Path(__file__).resolve().parents[1]
 _FILES: set[Path] = set()  # those that were run
 _IN_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")

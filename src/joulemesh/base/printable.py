@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["printable", "say"]
-
 import sys
 import unicodedata
 

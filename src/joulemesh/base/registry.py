@@ -22,8 +22,6 @@ from typing import Generic, Protocol, TypeVar
 
 from joulemesh.base.errors import ScenarioError
 
-__all__ = ["GROUP", "Entry", "Registry", "load_plugins"]
-
 GROUP = "joulemesh.plugins"
 
 # A name stands in scenarios, lists, tables, figures, pages and file names as it is.

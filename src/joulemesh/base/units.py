@@ -14,19 +14,6 @@ text may give another ("100 Wh"). In print there are two forms:
 
 from __future__ import annotations
 
-__all__ = [
-    "column",
-    "counted",
-    "duration",
-    "energy",
-    "example",
-    "is_quantity",
-    "parse",
-    "prefixed",
-    "si",
-    "unit_of",
-]
-
 import difflib
 import math
 import re

@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "classes_of",
-    "from_arrays",
-    "open_npz",
-    "read_npz",
-    "read_npz_sizes",
-    "reordered",
-    "targets_from",
-    "write_npz",
-]
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DATASETS", "DataSpec", "check_name", "spec"]
-
 import difflib
 from dataclasses import dataclass
 from typing import Literal

@@ -2,31 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "BINS",
-    "Dataset",
-    "Holders",
-    "Kind",
-    "Moments",
-    "canonical",
-    "check_classes",
-    "check_kind",
-    "check_loss",
-    "classes_in",
-    "dataset_words",
-    "feature_notes",
-    "has_fractions",
-    "in_order",
-    "in_portions",
-    "moments",
-    "number_classes",
-    "numbers_of",
-    "standardised",
-    "targets_of",
-    "text_labels",
-    "tokens_of",
-]
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

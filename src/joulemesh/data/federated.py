@@ -2,20 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Shard",
-    "from_partitions",
-    "is_fedlab",
-    "is_leaf",
-    "is_partitioned",
-    "joined",
-    "read_fedlab",
-    "read_folder",
-    "read_leaf",
-    "split",
-    "stamp_of",
-]
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ package is needed. Nothing is unpickled, and no code that comes with a data set 
 
 from __future__ import annotations
 
-__all__ = ["columns_of", "hub_file"]
-
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress

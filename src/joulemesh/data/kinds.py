@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["apportion", "log_mixes", "require_alpha"]
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "EMBEDDED",
-    "LETTERS",
-    "device_names",
-    "diabetes",
-    "digits",
-    "load",
-    "load_for",
-    "partition_for",
-    "spec_for",
-    "verses",
-]
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

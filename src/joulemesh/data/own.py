@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "OnDisk",
-    "is_listed",
-    "is_on_disk",
-    "own_data",
-    "own_spec",
-    "read_disk",
-    "read_disk_sizes",
-    "unpacked",
-]
-
 import hashlib
 import os
 from collections.abc import Sequence

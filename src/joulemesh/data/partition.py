@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Ints",
-    "Partition",
-    "PartitionKind",
-    "chance",
-    "held_partition",
-    "labelled_devices",
-    "natural_partition",
-    "partition",
-    "regroup",
-    "with_sizes",
-]
-
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -2,22 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "SOURCES",
-    "Download",
-    "Located",
-    "Member",
-    "Source",
-    "check_member",
-    "cifar_images",
-    "fetch",
-    "given_folders",
-    "idx_array",
-    "locate",
-    "pickled_batch",
-    "published",
-]
-
 import hashlib
 import io
 import math

@@ -2,21 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "COLUMN",
-    "FOLDER",
-    "HUB",
-    "NATURAL",
-    "PACKING_DAMAGE",
-    "Reading",
-    "check_nobody_holds",
-    "check_only_tables",
-    "is_own",
-    "is_table",
-    "open_unpacked",
-    "reading_of",
-]
-
 import gzip
 import lzma
 import zlib

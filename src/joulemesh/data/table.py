@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Frame", "Table", "from_table", "held_out", "is_frame", "open_table"]
-
 import csv
 import difflib
 import re

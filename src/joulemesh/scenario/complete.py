@@ -7,8 +7,6 @@ beside a column is refused, because either choice would hide a mistake.
 
 from __future__ import annotations
 
-__all__ = ["REPLACED", "completed", "own_statements", "profile_notes", "take_measured"]
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -2,45 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "AggregationName",
-    "Constant",
-    "Coordinate",
-    "Count",
-    "DeviceProfile",
-    "FadingName",
-    "Finite",
-    "GossipRounds",
-    "HarvestedWatts",
-    "Iterations",
-    "LossName",
-    "MetricNames",
-    "ModelName",
-    "NamesSchema",
-    "NonNegative",
-    "NonNegativeQuantity",
-    "PacketError",
-    "PartitionName",
-    "Positive",
-    "PositiveQuantity",
-    "Quantity",
-    "RadioProfile",
-    "Registered",
-    "RegisteredNames",
-    "RicianK",
-    "RoundsPolicy",
-    "Samples",
-    "ScoreName",
-    "TracePath",
-    "Tries",
-    "Unit",
-    "Zeta",
-    "checked_number",
-    "in_si",
-    "parameters_of",
-    "schema_with_units",
-]
-
 import difflib
 import math
 import re

@@ -2,27 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ASSUMED",
-    "FOLDER",
-    "GIVEN",
-    "INPUTS",
-    "RECORD",
-    "Layer",
-    "Origin",
-    "Said",
-    "absolute_paths",
-    "exists",
-    "fields_of",
-    "file_named",
-    "input_files",
-    "input_notes",
-    "latest",
-    "nested",
-    "renamed",
-    "with_files",
-]
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass

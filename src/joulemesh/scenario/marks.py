@@ -6,17 +6,6 @@ runs and sent to devices; one mark in its annotation does all of that.
 
 from __future__ import annotations
 
-__all__ = [
-    "COLUMNLESS",
-    "DATA",
-    "File",
-    "Ideal",
-    "after_colon",
-    "data_file",
-    "python_file",
-    "table_file",
-]
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-__all__ = ["ExchangePattern", "pattern_of"]
-
 _Count = Annotated[int, Field(ge=1, strict=True)]
 
 

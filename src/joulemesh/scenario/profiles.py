@@ -5,19 +5,6 @@ May not know: scenarios (``scenario``), or what follows from the figures (``worl
 
 from __future__ import annotations
 
-__all__ = [
-    "DEVICES",
-    "DEVICE_FIELDS",
-    "RADIOS",
-    "RADIO_FIELDS",
-    "Profile",
-    "Source",
-    "device",
-    "find",
-    "profiles",
-    "radio",
-]
-
 import difflib
 import math
 import tomllib

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PRESETS", "Scenario", "check_bits", "check_medium", "graph_fields", "rounded_to"]
-
 import difflib
 import tomllib
 from collections.abc import Mapping

@@ -2,24 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "COLUMNS",
-    "FILES",
-    "SECTIONS",
-    "Bounds",
-    "Budget",
-    "Devices",
-    "Gains",
-    "Leaves",
-    "LinkList",
-    "Network",
-    "PlanOptions",
-    "Section",
-    "Topology",
-    "Training",
-    "marked",
-]
-
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (

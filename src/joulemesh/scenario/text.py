@@ -18,8 +18,6 @@ from joulemesh.tables import read_table
 if TYPE_CHECKING:
     from joulemesh.scenario.scenario import Scenario
 
-__all__ = ["check_links", "check_table", "refusal_of", "taken_columns", "to_toml", "toml_value"]
-
 _MOST_COLUMNS = 12
 
 

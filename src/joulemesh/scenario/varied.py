@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "MOST_COMBINATIONS",
-    "Combination",
-    "Varied",
-    "combinations",
-    "labelled",
-    "typed_value",
-    "value_of",
-    "varied_of",
-]
-
 import itertools
 import json
 import math
