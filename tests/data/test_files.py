@@ -37,7 +37,7 @@ def batch_pickle(rows: Any, protocol: int = 2) -> bytes:
 
 def member(name: str, content: bytes, pickled: bytes = b"") -> Member:
     md5 = hashlib.md5(pickled, usedforsecurity=False).hexdigest() if pickled else ""
-    return Member((name,), len(content), hashlib.sha256(content).hexdigest(), md5)
+    return Member((name,), hashlib.sha256(content).hexdigest(), md5)
 
 
 BINS = {f"{stem}.bin": RECORDS[[i]].tobytes() for i, stem in enumerate(("one", "two"))}
@@ -64,7 +64,7 @@ def tarball(path: Path, files: dict[str, bytes]) -> None:
 def contents(folder: Path) -> list[bytes]:
     located = locate(TOY, folder)
     assert located is not None
-    return [raw for _, raw in located.contents()]
+    return list(located.contents())
 
 
 def refused(folder: Path, words: str) -> None:
@@ -94,29 +94,21 @@ def test_every_form_gives_the_same_content(tmp_path: Path, subfolder: str, form:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress])
-def test_a_truncated_file_is_named_with_what_is_there(tmp_path: Path, pack: Any) -> None:
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+def test_a_damaged_file_is_named(tmp_path: Path, pack: Any, damage: str) -> None:
     for name, raw in BINS.items():
         (tmp_path / name).write_bytes(pack(raw))
-    whole = (tmp_path / "two.bin").read_bytes()
-    (tmp_path / "two.bin").write_bytes(whole[:-40])
-    refused(tmp_path, r"two.bin is truncated: it(s content)? ends after [\d,]+ (of 3,073 )?bytes")
-
-
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress])
-def test_a_corrupt_file_is_named(tmp_path: Path, pack: Any) -> None:
-    for name, raw in BINS.items():
-        (tmp_path / name).write_bytes(pack(raw))
-    broken = bytearray((tmp_path / "one.bin").read_bytes())
+    broken = bytearray((tmp_path / "two.bin").read_bytes())
     broken[len(broken) // 2] ^= 255
-    (tmp_path / "one.bin").write_bytes(broken)
-    refused(tmp_path, "one.bin is (corrupt|truncated)")
+    (tmp_path / "two.bin").write_bytes(broken if damage == "changed" else broken[:-40])
+    refused(tmp_path, "two.bin is (truncated, corrupt|corrupt or truncated)")
 
 
 def test_another_file_of_the_same_length_shows_both_checksums(tmp_path: Path) -> None:
     for name in BINS:
         (tmp_path / name).write_bytes(bytes(3073))
     found, expected = hashlib.sha256(bytes(3073)).hexdigest(), TOY.members[0].sha256
-    refused(tmp_path, f"SHA-256 of its content is {found}, expected {expected}")
+    refused(tmp_path, f"SHA-256 of its 3,073 bytes is {found}, expected {expected}")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -131,13 +123,13 @@ def test_broken_tarballs(tmp_path: Path) -> None:
     tarball(path, {"one.bin": BINS["one.bin"]})
     refused(tmp_path, "toy.tar.gz lacks two.bin")
     tarball(path, {"one.bin": BINS["one.bin"], "two.bin": BINS["one.bin"]})
-    refused(tmp_path, r"toy.tar.gz \(two.bin\) is corrupt or not the published file")
+    refused(tmp_path, r"toy.tar.gz \(two.bin\) is .* not the published file")
     tarball(path, BINS)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    refused(tmp_path, "toy.tar.gz is (corrupt or )?truncated")
+    refused(tmp_path, "toy.tar.gz is corrupt or truncated")
     path.write_bytes(b"<html>not found</html>")
-    refused(tmp_path, "toy.tar.gz is (corrupt or )?truncated")
+    refused(tmp_path, "toy.tar.gz is corrupt or truncated")
 
 
 def test_a_tarball_cannot_point_outside_itself(tmp_path: Path) -> None:
@@ -150,19 +142,15 @@ def test_a_tarball_cannot_point_outside_itself(tmp_path: Path) -> None:
     assert tar_members(tmp_path / "toy.tar.gz", {"one.bin"}) == {}
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4])
+def unpickled(raw: bytes) -> bytes:
+    return pickled_batch("batch", raw, hashlib.md5(raw, usedforsecurity=False).hexdigest())
+
+
+@pytest.mark.parametrize("protocol", [3, 4])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_pickled_batch_becomes_the_binary_records(protocol: int, order: Any) -> None:
-    batch = {
-        "data": np.array(RECORDS[:, 1:], order=order),
-        "labels": RECORDS[:, 0].tolist(),
-    }
-    raw = pickle.dumps({k.encode(): v for k, v in batch.items()}, protocol)
-    if protocol == 2:  # Python 3 writes bytes through _codecs there; Python 2 did not
-        with pytest.raises(ScenarioError, match=r"asks for _codecs\.encode"):
-            pickled_batch("batch", raw)
-        return
-    assert pickled_batch("batch", raw) == RECORDS.tobytes()
+    batch = {b"data": np.array(RECORDS[:, 1:], order=order), b"labels": RECORDS[:, 0].tolist()}
+    assert unpickled(pickle.dumps(batch, protocol)) == RECORDS.tobytes()
 
 
 # What Python 2 wrote, by hand: {'data': uint8 [[1, 2]], 'labels': [7]} in protocol 2.
@@ -175,7 +163,7 @@ PYTHON_2 = (
 
 
 def test_a_pickle_of_python_2() -> None:
-    assert pickled_batch("batch", PYTHON_2) == bytes([7, 1, 2])
+    assert unpickled(PYTHON_2) == bytes([7, 1, 2])
     reference = pickle.loads(PYTHON_2, encoding="bytes")
     assert reference[b"data"].tolist() == [[1, 2]]
 
@@ -191,61 +179,21 @@ class Malice:
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_a_pickle_that_would_run_code_runs_nothing(tmp_path: Path, protocol: int) -> None:
     raw = pickle.dumps(Malice(tmp_path / "made"), protocol)
-    with pytest.raises(ScenarioError, match=r"batch: the pickle asks for (posix|nt)\.mkdir"):
-        pickled_batch("batch", raw)
+    with pytest.raises(ScenarioError, match=r"the pickle asks for (posix|nt)\.mkdir"):
+        unpickled(raw)
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"",
-        b"garbage",
-        PYTHON_2[:60],
-        pickle.dumps([1, 2]),
-        pickle.dumps({b"data": [[1]], b"labels": [1]}, 3),
-        pickle.dumps({b"data": np.ones((1, 3072)), b"labels": [1]}, 3),
-        batch_pickle(RECORDS, 3)[:-200],
-    ],
-)
-def test_a_damaged_pickle_is_named(raw: bytes) -> None:
-    with pytest.raises(ScenarioError, match=r"^batch") as caught:
-        pickled_batch("batch", raw)
-    assert "download it again" in str(caught.value)
-
-
 def test_a_changed_pickle_is_not_even_read() -> None:
-    with pytest.raises(ScenarioError, match="MD5 of its content is"):
+    with pytest.raises(ScenarioError, match=r"MD5 of its .* bytes is"):
         pickled_batch("batch", batch_pickle(RECORDS, 3), "0" * 32)
 
 
-def test_idx_by_hand() -> None:
+def test_idx_and_cifar_records_by_hand() -> None:
     raw = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6])
-    assert idx_array("x", raw).tolist() == [[1, 2, 3], [4, 5, 6]]
-
-
-@pytest.mark.parametrize(
-    ("raw", "words"),
-    [
-        (b"", "not with the IDX header"),
-        (bytes([0, 0, 13, 1, 0, 0, 0, 0]), "begins with 00 00 0d 01"),
-        (bytes([0, 0, 8, 3, 0, 0, 0, 2]), "not with the IDX header"),
-        (bytes([0, 0, 8, 1, 0, 0, 0, 3, 1, 2]), r"promises 3 values \(3\) and 2 follow"),
-        (bytes([0, 0, 8, 1, 0, 0, 0, 1, 1, 2]), r"promises 1 values \(1\) and 2 follow"),
-    ],
-)
-def test_broken_idx(raw: bytes, words: str) -> None:
-    with pytest.raises(ScenarioError, match=words):
-        idx_array("x", raw)
-
-
-def test_cifar_records_by_hand() -> None:
+    assert idx_array(raw).tolist() == [[1, 2, 3], [4, 5, 6]]
     planes = np.arange(3072, dtype=np.uint32).astype(np.uint8)
-    x, y = cifar_images("x", bytes([3]) + planes.tobytes())
+    x, y = cifar_images(bytes([3]) + planes.tobytes())
     assert y.tolist() == [3]
     # Row 2, column 5: place 69 of each plane; planes lie 1,024 = 4·256 apart.
     assert x[0, 2, 5].tolist() == [69, 69, 69]
-    with pytest.raises(ScenarioError, match="3,074 bytes are not a whole number of records"):
-        cifar_images("x", bytes(3074))
-    with pytest.raises(ScenarioError, match="0 bytes"):
-        cifar_images("x", b"")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from joulemesh.base.cache import find
 from joulemesh.base.errors import ScenarioError
 from joulemesh.data import catalog, load
 from joulemesh.data.published import SOURCES, Download, Member, Source
@@ -37,7 +38,7 @@ def toy(base: str = "http://127.0.0.1:9/", *mirrors: str) -> Source:
     """Five samples in the files of MNIST, offered at ``base`` (where nobody answers)."""
     return Source(
         "mnist",
-        tuple(Member((name,), len(raw), sha256(raw)) for name, raw in CONTENT.items()),
+        tuple(Member((name,), sha256(raw)) for name, raw in CONTENT.items()),
         ("mnist",),
         (),
         tuple(
@@ -95,7 +96,7 @@ def test_the_order_is_data_dir_then_environment_then_cache(
     monkeypatch.setenv("JOULEMESH_DATA", str(named))
     for folder in (given, named, cache):
         (folder / "mnist" / "train-y.gz").write_bytes(b"spoilt")
-        refused(f"{folder.name}/mnist/train-y.gz is truncated", cache, data_dir=given)
+        refused(f"{folder.name}/mnist/train-y.gz is .*not the published", cache, data_dir=given)
         for path in (folder / "mnist").iterdir():
             path.unlink()
     refused("was not found in .*given, .*named, .*cache: allow the download", cache, data_dir=given)
@@ -113,9 +114,7 @@ def test_a_folder_that_does_not_exist_is_refused(
     refused(f"{way} = .*absent is not a folder", tmp_path / "cache", data_dir=data_dir)
 
 
-def test_files_are_decoded_once_for_all_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, cache = fill(tmp_path / "data"), tmp_path / "cache"
     load_toy(cache, data_dir=data)
     monkeypatch.setattr("joulemesh.data.published.Located.contents", None)
@@ -128,26 +127,19 @@ def test_a_file_changed_since_is_verified_again(tmp_path: Path) -> None:
     data, cache = fill(tmp_path / "data"), tmp_path / "cache"
     load_toy(cache, data_dir=data)
     (data / "test-y.gz").write_bytes(gzip.compress(CONTENT["test-y"][:-1]))
-    refused("test-y.gz is truncated: its content ends after 9 of 10 bytes", cache, data_dir=data)
+    refused("test-y.gz is truncated, corrupt or not .* of its 9 bytes is", cache, data_dir=data)
 
 
-@pytest.mark.parametrize("part", ["x_train", "y_train", "x_test", "y_test"])
-@pytest.mark.parametrize("damage", ["emptied", "nonsense", "labels", "a bit"])
-def test_damaged_arrays_in_the_cache_are_decoded_again(
-    tmp_path: Path, damage: str, part: str
-) -> None:
+@pytest.mark.parametrize("damage", ["emptied", "nonsense", "a bit"])
+def test_damaged_arrays_in_the_cache_are_decoded_again(tmp_path: Path, damage: str) -> None:
     data, cache = fill(tmp_path / "data"), tmp_path / "cache"
     load_toy(cache, data_dir=data)
-    (kept,) = cache.glob(f"decoded/*/{part}")
+    (kept,) = cache.glob("decoded/*")
     whole = kept.read_bytes()
-    changed = bytearray(whole)
-    if damage == "labels":  # of the right type and shape: only the digest tells
-        changed[-8:] = bytes(8) if any(changed[-8:]) else b"\1" * 8
-    elif damage == "a bit":
-        changed[-1] ^= 1
-    kept.write_bytes({"emptied": b"", "nonsense": b"nonsense"}.get(damage, bytes(changed)))
+    changed = whole[:-1] + bytes([whole[-1] ^ 1])
+    kept.write_bytes({"emptied": b"", "nonsense": b"nonsense"}.get(damage, changed))
     load_toy(cache, data_dir=data)
-    assert kept.read_bytes() == whole
+    assert find(kept) is not None
 
 
 def test_a_cache_that_cannot_be_written_breaks_nothing(
@@ -163,7 +155,7 @@ def test_a_cache_that_cannot_be_written_breaks_nothing(
 
     monkeypatch.setattr(np, "savez", full_disk)
     load_toy(tmp_path / "cache", data_dir=data)
-    assert not [path for path in tmp_path.glob("cache/decoded/*/*") if path.is_file()]
+    assert not [path for path in tmp_path.glob("cache/decoded/*") if path.is_file()]
 
 
 class Quiet(SimpleHTTPRequestHandler):
