@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from joulemesh._version import __version__
-from joulemesh.base.frames import with_room
 
 if TYPE_CHECKING:
     from joulemesh.base.errors import InfeasibleError, JoulemeshError, ScenarioError
@@ -102,7 +101,7 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         try:
-            return getattr(with_room(lambda: import_module(_HOME[name])), name)
+            return getattr(import_module(_HOME[name]), name)
         except ModuleNotFoundError as error:  # the light installation does not train
             from joulemesh.base.optional import explained
 

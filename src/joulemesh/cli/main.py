@@ -16,7 +16,6 @@ import typer
 from typer.core import TyperGroup
 
 from joulemesh._version import __version__
-from joulemesh.base.frames import with_room
 from joulemesh.cli import completion, failure
 
 __all__ = ["app", "main", "program"]
@@ -185,7 +184,7 @@ def _collect_seldom() -> None:
 
 
 def _run() -> None:
-    with_room(lambda: app(prog_name="joulemesh"))
+    app(prog_name="joulemesh")
 
 
 def main() -> None:
