@@ -364,7 +364,8 @@ def _decoded(located: Located, cache: Path) -> Arrays:
     arrays = _decode(located)
     with suppress(OSError, ScenarioError):  # a cache that is read-only or full only costs time
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **dict(zip(_PARTS, arrays, strict=True)))
+        named: dict[str, Any] = dict(zip(_PARTS, arrays, strict=True))
+        np.savez(buffer, allow_pickle=False, **named)
         keep(kept, buffer.getvalue())
     return arrays
 
