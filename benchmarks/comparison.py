@@ -164,7 +164,7 @@ def draw_figures() -> None:
         for equal in EQUAL:
             if (FOLDER / "results" / f"{path.stem}-{equal}-curves.csv").is_file():
                 drawn = comparison_figure(study_of(path, equal))
-                save_figure(drawn, FOLDER / "results" / f"{path.stem}-{equal}.png")
+                save_figure(drawn, FOLDER / "results" / f"{path.stem}-{equal}", "png")
 
 
 def _title(path: Path) -> str:

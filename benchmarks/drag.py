@@ -12,8 +12,8 @@ from typing import Any
 
 import joulemesh
 from benchmarks.common import machine, progress, publish, table
+from joulemesh.views.charts import BINDING_WORDS, map_data
 from joulemesh.views.page import asset
-from joulemesh.views.plan.digest import BINDING_WORDS, map_data
 from tests.browser import Browser, find_browser
 
 TITLE = "The map in a browser"

@@ -30,7 +30,7 @@ from joulemesh.study.comparison import Comparison
 from joulemesh.study.entry import Entry
 from joulemesh.study.statistics import band
 from joulemesh.views.markdown import Markdown, escape
-from joulemesh.views.palette import CURVES as PALETTE
+from joulemesh.views.printing import CURVES as PALETTE
 from joulemesh.views.style import save_figure, styled
 
 FOLDER = ROOT / "docs" / "comparison"
@@ -161,7 +161,7 @@ def draw_story() -> None:
         panels[0].grid(alpha=0.3, linewidth=0.4)
         panels[1].grid(alpha=0.3, linewidth=0.4)
         panels[1].legend(loc="lower right", frameon=False)
-    save_figure(figure, ROOT / "docs" / "figures" / "three-plans.png")
+    save_figure(figure, ROOT / "docs" / "figures" / "three-plans", "png")
 
 
 def main() -> None:

@@ -15,10 +15,10 @@ from joulemesh.base.errors import InfeasibleError, ScenarioError, called
 from joulemesh.planning.orders import Orders, orders
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
-from joulemesh.views.plan.console import show_plan
-from joulemesh.views.plan.figure import plan_figure
-from joulemesh.views.run.charts import chart_data
-from joulemesh.views.run.report import devices, events
+from joulemesh.views.charts import chart_data
+from joulemesh.views.console import show_plan
+from joulemesh.views.plan_figure import plan_figure
+from joulemesh.views.report import devices, events
 
 NAMES = ("gate", "barn", "mast", "<hut>$")
 

@@ -40,7 +40,7 @@ ONE_PLACE: dict[str, tuple[str, set[str]]] = {
     ),
     "palette and style": (
         r"#[0-9A-Fa-f]{6}\b|rc_context|rcParams\[|font\.family",
-        {"views/palette.py", "views/style.py"},
+        {"views/printing.py", "views/style.py"},
     ),
 }
 

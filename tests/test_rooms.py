@@ -28,8 +28,8 @@ PACKAGES = [room for room in LINE if HOME.joinpath(*room.split("."), "__init__.p
 # What a notebook shows, a figure, a folder: made in rooms below. An object whose method offers one
 # calls it through the front door.
 UPWARD = {
-    ("planning/plan.py", "joulemesh.views.notebook.html"),
-    ("scenario/scenario.py", "joulemesh.views.notebook.html"),
+    ("planning/plan.py", "joulemesh.views.notebook"),
+    ("scenario/scenario.py", "joulemesh.views.notebook"),
 }
 HEAVY = {"jax", "jaxlib", "optax", "flax", "orbax", "torch", "tensorflow"}
 

@@ -58,7 +58,7 @@ def rounds_picture() -> None:
         axes.step(np.arange(1, 101), rounds, where="mid", label=name, color=colour, linewidth=1.4)
     axes.set(xlabel="iteration t", ylabel="rounds τ", xlim=(1, 100), ylim=(0, 6.5))
     axes.legend(fontsize=8, frameon=False, loc="upper center", ncols=2, bbox_to_anchor=(0.5, 1.32))
-    save_figure(figure, FIGURES / "rounds.svg")
+    save_figure(figure, FIGURES / "rounds", "svg")
 
 
 def links_picture() -> None:
@@ -90,7 +90,7 @@ def links_picture() -> None:
     axes.set_ylim(1e-3, 1e4)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, frameon=False, ncols=2)
-    save_figure(figure, FIGURES / "links.svg")
+    save_figure(figure, FIGURES / "links", "svg")
 
 
 def report_picture() -> None:

@@ -33,7 +33,7 @@ from PIL import Image
 
 import joulemesh
 from joulemesh.planning.plan import Plan, digest_of
-from joulemesh.views.plan.figure import plan_figure
+from joulemesh.views.plan_figure import plan_figure
 from joulemesh.views.style import styled_as
 from tools.reading import DOCS, ROOT
 

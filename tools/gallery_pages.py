@@ -16,7 +16,7 @@ from joulemesh.base.errors import JoulemeshError
 from joulemesh.base.units import duration, energy
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario.varied import typed_value
-from joulemesh.views.plan.digest import BINDING_KINDS, BINDING_WORDS
+from joulemesh.views.charts import BINDING_KINDS, BINDING_WORDS
 from tools.gallery import (
     NAMES,
     SCENARIOS,

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from joulemesh.views.palette import CURVES, INK
+from joulemesh.views.printing import CURVES, INK
 from tools.house import HOME, LINE, ORDER, counted, modules, room_of
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from joulemesh.theory.measured.estimate import estimate
     from joulemesh.views.figures import comparison_figure as comparison_figure
     from joulemesh.views.figures import sweep_figure as sweep_figure
-    from joulemesh.views.notebook.html import notebook_html
-    from joulemesh.views.notebook.progress import ProgressBar
+    from joulemesh.views.notebook import notebook_html
+    from joulemesh.views.progress import ProgressBar
     from joulemesh.views.tables import comparison_text as comparison_text
     from joulemesh.views.tables import sweep_text as sweep_text
 
@@ -73,7 +73,7 @@ _HOME = {
     "InfeasibleError": "joulemesh.base.errors",
     "JoulemeshError": "joulemesh.base.errors",
     "Plan": "joulemesh.planning.plan",
-    "ProgressBar": "joulemesh.views.notebook.progress",
+    "ProgressBar": "joulemesh.views.progress",
     "Result": "joulemesh.study.result",
     "Scenario": "joulemesh.scenario",
     "ScenarioError": "joulemesh.base.errors",
@@ -85,7 +85,7 @@ _HOME = {
     "comparison_figure": "joulemesh.views.figures",
     "comparison_text": "joulemesh.views.tables",
     "estimate": "joulemesh.theory.measured.estimate",
-    "notebook_html": "joulemesh.views.notebook.html",
+    "notebook_html": "joulemesh.views.notebook",
     "plan": "joulemesh.planning.static",
     "run": "joulemesh.study.run",
     "save_comparison": "joulemesh.study.compare",

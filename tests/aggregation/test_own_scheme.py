@@ -34,7 +34,7 @@ from joulemesh.planning.pricing import LINK_REPORT_BITS
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario
 from joulemesh.training.from_plan import schedule_of
-from joulemesh.views.plan.console import show_plan
+from joulemesh.views.console import show_plan
 from joulemesh.world import build_world
 from joulemesh.world.links import LinkCosts
 from tools.reading import DOCS, blocks

@@ -13,7 +13,7 @@ from rich.console import Console
 import joulemesh
 from joulemesh.planning.notes import figures
 from joulemesh.scenario import Scenario
-from joulemesh.views.plan.console import show_figures
+from joulemesh.views.console import show_figures
 
 
 def names(scenario: Scenario) -> set[str]:

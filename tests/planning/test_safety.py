@@ -12,7 +12,7 @@ from rich.console import Console
 import joulemesh
 from joulemesh import Plan, Scenario
 from joulemesh.planning.ground import Ground
-from joulemesh.views.plan.console import show_plan
+from joulemesh.views.console import show_plan
 
 COUNT, DRAWS = 5, 200
 NORMAL_95 = 1.959963984540054

@@ -19,7 +19,7 @@ from joulemesh.methods.setting import Setting
 from joulemesh.planning.budget import TimeLeft, TimeLimits
 from joulemesh.planning.orders import Orders, orders
 from joulemesh.tolerance import TOLERANCE
-from joulemesh.views.plan.console import show_plan
+from joulemesh.views.console import show_plan
 
 
 def asked(**changes: Any) -> Scenario:

@@ -18,7 +18,7 @@ from joulemesh.planning.export import load_plan
 from joulemesh.planning.losses import carried_out
 from joulemesh.planning.plan import Plan
 from joulemesh.tolerance import TOLERANCE
-from joulemesh.views.plan.console import show_plan
+from joulemesh.views.console import show_plan
 from tests.samples import sample
 
 COUNT, LAST = 6, 10

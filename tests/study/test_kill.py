@@ -18,7 +18,7 @@ from tests.works import WORKS
 # Forked from a process that has imported everything and started nothing: each begins at once, and
 # finds its programs in the compilation cache.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.works", "joulemesh.study.run", "joulemesh.views.plan.figure"])
+FORKS.set_forkserver_preload(["tests.works", "joulemesh.study.run", "joulemesh.views.plan_figure"])
 LIMIT_S = 120.0
 
 

@@ -20,7 +20,7 @@ from joulemesh.cli.main import main
 from joulemesh.data import Dataset, load
 from joulemesh.study.result import Result
 from joulemesh.study.tensorboard import TensorBoard
-from joulemesh.views.run.console import show_result
+from joulemesh.views.console import show_result
 
 SCENARIO = joulemesh.Scenario.preset("adaptive").override(
     {

@@ -16,9 +16,9 @@ from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.paper import write_comparison_paper
 from joulemesh.views.comparison import render_comparison
-from joulemesh.views.publication.printing import Printing
-from joulemesh.views.run.console import show_worlds
-from joulemesh.views.run.report import ReportView, Summary, render_report
+from joulemesh.views.console import show_worlds
+from joulemesh.views.printing import Printing
+from joulemesh.views.report import ReportView, Summary, render_report
 from joulemesh.views.sweep import render_sweep
 from joulemesh.views.tables import show_comparison, show_sweep, show_tuning
 from joulemesh.views.tuning import render_tuning

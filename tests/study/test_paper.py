@@ -9,7 +9,7 @@ import pytest
 import joulemesh
 from joulemesh.base.checksums import verified
 from joulemesh.study.paper import write_run_paper
-from joulemesh.views.publication.printing import Printing
+from joulemesh.views.printing import Printing
 from tests.comparisons import few_digits, small_scenario
 
 

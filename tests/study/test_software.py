@@ -16,7 +16,7 @@ from joulemesh.models.core import from_functions
 from joulemesh.study.export import export_model
 from joulemesh.study.paper import write_run_paper
 from joulemesh.training.software import PACKAGES, software
-from joulemesh.views.publication.printing import ON_SCREEN
+from joulemesh.views.printing import ON_SCREEN
 
 SMALL = {
     "devices.count": 4,

@@ -8,7 +8,7 @@ import pytest
 from joulemesh.base.errors import ScenarioError
 from joulemesh.study.statistics import reached_at
 from joulemesh.study.target import to_target
-from joulemesh.views.run.console import target_tile, target_words
+from joulemesh.views.console import target_tile, target_words
 
 WHEN = np.array([10, 20, 30])
 ENERGY, TIME = np.array([100.0, 200.0, 300.0]), np.array([1.0, 2.0, 3.0])

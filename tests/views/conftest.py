@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import joulemesh
 from joulemesh.planning.plan import Plan
-from joulemesh.views.run.report import ReportView, Summary
+from joulemesh.views.report import ReportView, Summary
 from tests.browser import Browser, find_browser
 
 DEFAULT = joulemesh.Scenario.preset("adaptive")

@@ -19,7 +19,7 @@ from joulemesh.study.sweep_result import Sweep
 from joulemesh.views.comparison import render_comparison
 from joulemesh.views.deployment.page import render_deployment
 from joulemesh.views.page import asset, render_page
-from joulemesh.views.run.report import ReportView, render_report
+from joulemesh.views.report import ReportView, render_report
 from joulemesh.views.sweep import render_sweep
 from joulemesh.views.tuning import render_tuning
 from joulemesh.views.words import Subject

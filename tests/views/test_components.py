@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from joulemesh.planning.plan import Plan
+from joulemesh.views import charts as digest
+from joulemesh.views.charts import BINDING_WORDS, flow_data, gantt_data, map_data
 from joulemesh.views.page import asset, policy
-from joulemesh.views.plan import digest
-from joulemesh.views.plan.digest import BINDING_WORDS, flow_data, gantt_data, map_data
 from tests.browser import Browser
 from tests.hostile import NAMES
 from tests.legible import illegible

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import joulemesh
-from joulemesh.views.palette import BINDING, CURVES
+from joulemesh.views.printing import BINDING, CURVES
 
 HOME = Path(joulemesh.__file__).parent
 

@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
 from joulemesh.views.figures import curve_look
-from joulemesh.views.palette import BINDING_PRINTED, PRINTED
+from joulemesh.views.printing import BINDING_PRINTED, PRINTED
 
 FloatArray = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 import joulemesh
 from joulemesh.views.style import save_figure, styled
 
-Save = Callable[[Path], None]
+Save = Callable[[Path], object]
 TIMES = 5
 
 
@@ -32,7 +32,10 @@ def figure_of(title: str) -> Figure:
 def savers(suffix: str) -> tuple[Save, Save]:
     if suffix in (".png", ".svg"):
         one, other = figure_of("one"), figure_of("other")
-        return lambda path: save_figure(one, path), lambda path: save_figure(other, path)
+        return (
+            lambda path: save_figure(one, path.with_suffix(""), suffix[1:]),
+            lambda path: save_figure(other, path.with_suffix(""), suffix[1:]),
+        )
     return plan_of(3).save, plan_of(4).save
 
 

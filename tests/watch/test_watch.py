@@ -20,8 +20,14 @@ from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import make_fleet
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.scenario import Scenario
-from joulemesh.studio.watch_page import PageServer, render_watch, serve_node
-from joulemesh.studio.watching import Document, FleetSource, NodeSource
+from joulemesh.studio.watching import (
+    Document,
+    FleetSource,
+    NodeSource,
+    PageServer,
+    render_watch,
+    serve_node,
+)
 from tests.axe import grave, needs_axe
 from tests.browser import Browser, find_browser
 from tests.deploy.journals import Fleet as Made

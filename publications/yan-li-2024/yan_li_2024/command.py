@@ -12,8 +12,8 @@ import typer
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.printable import say
+from joulemesh.views.printing import Printing
 from joulemesh.views.progress import Display, Pace, facts
-from joulemesh.views.publication.printing import Printing
 from joulemesh.views.terminal import open_console
 from yan_li_2024 import FIGURES, folder
 from yan_li_2024.verdicts import show_claims

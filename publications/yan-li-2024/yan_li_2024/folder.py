@@ -18,8 +18,8 @@ from joulemesh.base.bounded import read_json
 from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.base.files import make_folder, write_text
 from joulemesh.base.machine import cpus
-from joulemesh.views.publication.figure import save_figure
-from joulemesh.views.publication.printing import ON_SCREEN, Printing
+from joulemesh.views.printing import ON_SCREEN, Printing
+from joulemesh.views.style import save_figure
 from yan_li_2024 import FIGURES, LEARNED, redo, redraw
 from yan_li_2024.claims import claims_csv, read_claims, sentences
 from yan_li_2024.clock import Account, compilations
@@ -115,11 +115,11 @@ class Reproduction:
         """Draw one part's figures."""
         for picture in pictures:
             figure = draw_picture(picture)
-            save_figure(figure, self.folder / picture.name, ON_SCREEN.formats, width=None)
+            save_figure(figure, self.folder / picture.name, ON_SCREEN.formats)
             if self.printing is not None:
                 paper = draw_picture(picture, self.printing.width)
                 stem = make_folder(self.folder / PAPER) / picture.name
-                save_figure(paper, stem, self.printing.formats, width=None)
+                save_figure(paper, stem, self.printing.formats)
         self.timings["pictures"][name] = [f"{picture.name}.png" for picture in pictures]
         self.timings["setups"][name] = setup
 

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from joulemesh.views.figures import curve_look
-from joulemesh.views.publication.printing import width_in
+from joulemesh.views.printing import width_in
 from joulemesh.views.style import styled
 from yan_li_2024.outcome import Panel, Picture, Series
 
@@ -32,7 +32,7 @@ def draw_picture(picture: Picture, width: str | float | None = None) -> Figure:
 
     Args:
         picture: what to draw; equal labels have equal colours in all panels.
-        width: for a paper (`joulemesh.views.publication.printing.WIDTHS`, or inches), with as many
+        width: for a paper (`joulemesh.views.printing.WIDTHS`, or inches), with as many
             panels in a row as fit; None for a page on a screen.
 
     Returns:

@@ -158,7 +158,7 @@ def _check_paper(
 ) -> None:
     """Refuse what the folder cannot be written with before anything is trained."""
     from joulemesh.methods import split
-    from joulemesh.views.publication.printing import Printing
+    from joulemesh.views.printing import Printing
 
     Printing.asked(formats, width)
     given = {"--format": formats, "--width": width, "--baseline": baseline}

@@ -127,7 +127,7 @@ def figures(incomplete: str) -> Candidates:
 
 def figure_formats(incomplete: str) -> Candidates:
     """What figures can be written as, behind those that are named already."""
-    from joulemesh.views.publication.printing import FORMATS
+    from joulemesh.views.printing import FORMATS
 
     before, comma, _ = incomplete.rpartition(",")
     named = before.split(",")
@@ -137,7 +137,7 @@ def figure_formats(incomplete: str) -> Candidates:
 
 def figure_widths(incomplete: str) -> Candidates:
     """Columns of journals."""
-    from joulemesh.views.publication.printing import WIDTHS
+    from joulemesh.views.printing import WIDTHS
 
     return _starting([(name, f"{inches:.2f} in") for name, inches in WIDTHS.items()], incomplete)
 

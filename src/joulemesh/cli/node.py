@@ -175,7 +175,7 @@ def _page(folder: Path, port: int | None) -> Any:
     """What serves a page of the device, if one is wanted."""
     if port is None:
         return None
-    from joulemesh.studio.watch_page import serve_node
+    from joulemesh.studio.watching import serve_node
 
     return serve_node(folder, port, lambda line: say(line, err=True))
 

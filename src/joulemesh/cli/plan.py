@@ -23,7 +23,7 @@ from joulemesh.cli.common import (
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
-    from joulemesh.views.publication.printing import Printing
+    from joulemesh.views.printing import Printing
 
 __all__ = ["plan"]
 
@@ -90,16 +90,16 @@ def plan(
         chart.save(timeline)
         wrote.append(timeline)
     if drawn is not None:
-        from joulemesh.views.plan.figure import plan_figure
-        from joulemesh.views.publication.figure import save_figure
+        from joulemesh.views.plan_figure import plan_figure
+        from joulemesh.views.style import save_figure
 
         stem, printing = drawn
         picture = plan_figure(made, printing.width)
-        wrote += save_figure(picture, stem, printing.formats, width=None)
+        wrote += save_figure(picture, stem, printing.formats)
     if json:
         typer.echo(made.to_json())
         return
-    from joulemesh.views.plan.console import show_plan
+    from joulemesh.views.console import show_plan
     from joulemesh.views.terminal import open_console
 
     show_plan(made, open_console())
@@ -111,7 +111,7 @@ def _figures(
     figure: Path | None, formats: str | None, width: str | None
 ) -> tuple[Path, Printing] | None:
     """Where figures go, without a suffix, and which; a suffix asks for its own format."""
-    from joulemesh.views.publication.printing import FORMATS, Printing, read_formats
+    from joulemesh.views.printing import FORMATS, Printing, read_formats
 
     asked = () if formats is None else read_formats(formats)
     if figure is None:

@@ -29,7 +29,7 @@ def report(
     `paper` of the run, beside `methods.txt` (the setting in words) and `references.bib`.
     """
     from joulemesh.study.report import report_of_folder
-    from joulemesh.views.publication.printing import Printing
+    from joulemesh.views.printing import Printing
 
     load_files(load)
     printing = Printing.asked(formats, width)

@@ -83,7 +83,7 @@ def reproduce(
     `--format` and `--width` draw the figures for a paper too, in the folder `paper` of the results;
     with `--redraw` from the numbers of an earlier run.
     """
-    from joulemesh.views.publication.printing import Printing
+    from joulemesh.views.printing import Printing
 
     printing = Printing.asked(formats, width)
     publication()

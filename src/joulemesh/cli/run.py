@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from joulemesh.study.result_worlds import WorldsResult
     from joulemesh.study.tracking import Tracker
     from joulemesh.training.jax.distributed.supervise import Group
+    from joulemesh.views.printing import Printing
     from joulemesh.views.progress import Display
-    from joulemesh.views.publication.printing import Printing
 
 __all__ = ["run"]
 
@@ -294,7 +294,7 @@ def run(
 def _show(result: Result | WorldsResult, out: Path, *, json: bool) -> None:
     """Print the outcome, and where it is kept."""
     from joulemesh.study.result_worlds import WorldsResult
-    from joulemesh.views.run.console import show_result, show_worlds
+    from joulemesh.views.console import show_result, show_worlds
     from joulemesh.views.terminal import open_console
 
     if json:
@@ -362,7 +362,7 @@ def _shown(request: RunRequest, display: Display) -> RunRequest:
 
 def _figures(formats: str | None, width: str | None, worlds: int | None) -> Printing | None:
     """The figures that are asked for; refused before anything is trained."""
-    from joulemesh.views.publication.printing import Printing
+    from joulemesh.views.printing import Printing
 
     asked = Printing.asked(formats, width)
     if asked is not None and (worlds or 1) > 1:

@@ -134,7 +134,7 @@ def tune(
 
 def _figures(out: Path | None, formats: str | None, width: str | None) -> bool:
     """Is a figure asked for? What cannot be drawn is refused before anything is trained."""
-    from joulemesh.views.publication.printing import Printing
+    from joulemesh.views.printing import Printing
 
     asked = Printing.asked(formats, width) is not None
     if asked and out is None:

@@ -52,7 +52,7 @@ def watch(
     if json:
         _print(fleet, curve, notes)
         return
-    from joulemesh.studio.watch_page import watch_fleet
+    from joulemesh.studio.watching import watch_fleet
 
     def ready(address: str) -> None:
         say(f"fleet at {address}")

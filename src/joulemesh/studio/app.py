@@ -24,8 +24,8 @@ from joulemesh.studio.guard import HEADERS, Guard
 from joulemesh.studio.jobs import Jobs
 from joulemesh.studio.saving import ExistsError, save_scenario
 from joulemesh.studio.table import folded, with_cells, with_table
+from joulemesh.views.charts import iteration_data
 from joulemesh.views.page import asset
-from joulemesh.views.plan.digest import iteration_data
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -39,34 +39,15 @@ _MOST_BARS = 1_000  # of a time line
 
 @dataclass(frozen=True)
 class Step:
-    """The scenario after one change, and what the change was.
+    """The scenario after one change, and what the change was."""
 
-    Attributes:
-        scenario: as it is then.
-        words: what was done, for the button that takes it back.
-    """
-
-    scenario: Scenario
-    words: str
+    scenario: Scenario  # as it is then
+    words: str  # what was done, for the button that takes it back
 
 
 @dataclass(eq=False)
 class Session:
-    """One tab.
-
-    Args:
-        scenario: to begin with.
-        folder: where tables of devices go that are pasted or edited.
-
-    >>> import tempfile
-    >>> session = Session(Scenario.preset("adaptive"), Path(tempfile.gettempdir()))
-    >>> session.act({"do": "set", "fields": {"budget.deadline_s": "50 ms"}})
-    >>> session.scenario.budget.deadline_s, session.view()["undo"]
-    (0.05, 'budget.deadline_s')
-    >>> session.act({"do": "undo"})
-    >>> session.scenario.budget.deadline_s
-    0.04
-    """
+    """One tab."""
 
     scenario: Scenario
     folder: Path
@@ -99,19 +80,12 @@ class Session:
         return self._known[1]
 
     def iteration(self, number: int) -> dict[str, Any]:
-        """The time line of any iteration; empty without a plan.
-
-        Raises:
-            ScenarioError: there is no such iteration.
-        """
+        """The time line of any iteration; empty without a plan."""
         plan = self._shown().plan
         return {} if plan is None else {"gantt": iteration_data(plan, number, _MOST_BARS)}
 
     def advice(self) -> dict[str, Any]:
-        """What binds the plan, what is left over, and the change that would help most.
-
-        With the scenario as TOML, which the page keeps in case that the server stops.
-        """
+        """What binds the plan, what is left over, and the change that would help most."""
         plan, toml = self._shown().plan, self.scenario.to_toml(comments=True)
         if plan is None:
             return {"text": "", "edits": None, "revision": self.revision, "toml": toml}
@@ -131,14 +105,7 @@ class Session:
     # What is done to it -------------------------------------------------------------------------
 
     def act(self, order: Mapping[str, Any]) -> None:
-        """Do what the page asks.
-
-        Args:
-            order: ``do`` says what, and the rest with what.
-
-        Raises:
-            ScenarioError: it cannot be done, and nothing has changed.
-        """
+        """Do what the page asks."""
         kind = order.get("do")
         plain = {"undo": self._undo, "redo": self._redo, "pin": self._pin, "unpin": self._unpin}
         if kind in plain:
@@ -254,21 +221,13 @@ _ASSETS = ("report.css", "studio.css", *(f"{part}.js" for part in _SHARED), *_SC
 
 @dataclass(eq=False)
 class Studio:
-    """What the server knows: one session for each tab, and what is running for it.
+    """What the server knows: one session for each tab, and what is running for it."""
 
-    Attributes:
-        scenario: that every tab begins with.
-        path: of its file, if it has one.
-        folder: for tables of devices.
-        guard: who may ask.
-        jobs: what is being trained.
-    """
-
-    scenario: Scenario
-    path: Path | None
-    folder: Path
-    guard: Guard
-    jobs: Jobs = field(default_factory=Jobs)
+    scenario: Scenario  # that every tab begins with
+    path: Path | None  # of its file, if it has one
+    folder: Path  # for tables of devices
+    guard: Guard  # who may ask
+    jobs: Jobs = field(default_factory=Jobs)  # what is being trained
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     _tabs: OrderedDict[str, Session] = field(default_factory=OrderedDict)
 
@@ -325,11 +284,7 @@ def _whole(value: Any) -> int:
 
 
 def make_app(studio: Studio) -> Starlette:
-    """The application that serves one studio.
-
-    Args:
-        studio: what it knows.
-    """
+    """The application that serves one studio."""
     from starlette.applications import Starlette  # of the extra studio
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response, StreamingResponse

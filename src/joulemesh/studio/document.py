@@ -27,17 +27,18 @@ from joulemesh.scenario import SECTIONS, Scenario
 from joulemesh.scenario.scenario import field_names
 from joulemesh.studio.form import written
 from joulemesh.studio.table import MOST_ROWS, device_table
-from joulemesh.views.plan.digest import (
+from joulemesh.views.charts import (
     BINDING_KINDS,
     BINDING_WORDS,
     MOST_DOTS,
+    battery_data,
     every,
     few_digits,
     flow_data,
     gantt_data,
     map_data,
+    rounds_data,
 )
-from joulemesh.views.run.charts import battery_data, rounds_data
 
 UNPLANNED = "unplanned"
 """What binds a device of which there is no plan."""
@@ -46,19 +47,7 @@ _MOST_LINKS = 4_000
 
 
 def map_of_ground(ground: Ground) -> dict[str, Any] | None:
-    """Devices and links of a scenario that has no plan, as `map_data` writes those of one.
-
-    Args:
-        ground: the scenario, made ready.
-
-    Returns:
-        None where there are too many devices to be drawn one by one.
-
-    >>> from joulemesh.scenario import Scenario
-    >>> made = map_of_ground(Ground.of(Scenario(devices={"count": 5})))
-    >>> len(made["at"]), len(made["links"]["ends"]), made["route"]["ends"]
-    (5, 5, [])
-    """
+    """Devices and links of a scenario that has no plan, as `map_data` writes those of one."""
     graph, count = ground.world.graph, ground.world.graph.devices
     if count > MOST_DOTS:
         return None
@@ -96,15 +85,10 @@ _MOST_EVENTS = 20
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A scenario that was planned, or refused.
+    """A scenario that was planned, or refused."""
 
-    Attributes:
-        plan: None if it was refused.
-        document: what the page shows of it.
-    """
-
-    plan: Plan | None
-    document: dict[str, Any]
+    plan: Plan | None  # None if it was refused
+    document: dict[str, Any]  # what the page shows of it
 
 
 def document(scenario: Scenario) -> dict[str, Any]:
@@ -173,12 +157,7 @@ def _names(names: tuple[str, ...]) -> list[str]:
 
 
 def fields_of_scenario(scenario: Scenario) -> dict[str, dict[str, Any]]:
-    """What each field holds, as it would be typed, and where that comes from.
-
-    >>> found = fields_of_scenario(Scenario(devices={"profile": "esp32"}))
-    >>> found["devices.cpu_hz"]
-    {'text': '240000000.0', 'origin': 'from profile esp32'}
-    """
+    """What each field holds, as it would be typed, and where that comes from."""
     origins = scenario.origins()
     return {
         name: _shown(_value(scenario, name)) | {"origin": str(origins[name])}

@@ -94,23 +94,7 @@ def _profiles() -> dict[str, list[dict[str, str]]]:
 def describe_field(
     name: str, schema: Mapping[str, Any], whole: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """One field, as a form shows it.
-
-    Args:
-        name: in full.
-        schema: its JSON Schema.
-        whole: the scenario's, to which ``$ref`` refers.
-
-    Returns:
-        Name, label, unit, meaning, kind (``"choice"``: one of the choices and nothing else,
-        ``"truth"``: true or false, otherwise ``"text"``), choices, range in words, the default as
-        text, whether it may be left unset, an example, and whether most people change it.
-
-    >>> field = describe_field("budget.deadline_s", {"exclusiveMinimum": 0, "type": "number",
-    ...                        "default": 0.04, "description": "time"}, {})
-    >>> field["range"], field["unit"], field["kind"], field["default"]
-    ('greater than 0', 's', 'text', '0.04')
-    """
+    """One field, as a form shows it."""
     kinds = list(_kinds(schema, whole))
     choices = [value for kind in kinds for value in _choices(kind)]
     typed = [kind for kind in kinds if not _choices(kind) and kind.get("type") != "null"]
@@ -135,11 +119,7 @@ def describe_field(
 
 
 def _label(name: str, unit: str) -> str:
-    """A field's name in words, without the unit that stands beside its value.
-
-    >>> _label("budget.deadline_s", "s"), _label("plan.on_depletion", ""), _label("seed", "")
-    ('deadline', 'on depletion', 'seed')
-    """
+    """A field's name in words, without the unit that stands beside its value."""
     own = name.partition(".")[2] or name
     if unit:
         ends = ("_dbm_per_hz", "_j_per_bit", "_hz", "_bps", "_db", "_j", "_m", "_s", "_w")
@@ -148,11 +128,7 @@ def _label(name: str, unit: str) -> str:
 
 
 def written(value: Any) -> str:
-    """A value as it is typed into the form: words without quotation marks where they are clear.
-
-    >>> written("ring"), written((6.0, 30.0)), written(None), written("12"), written(True)
-    ('ring', '[6.0, 30.0]', '', '"12"', 'true')
-    """
+    """A value as it is typed into the form: words without quotation marks where they are clear."""
     if value is None:
         return ""
     clear = isinstance(value, str) and value.strip() == value and typed_value(value) == value
@@ -178,13 +154,7 @@ def _choices(kind: Mapping[str, Any]) -> list[Any]:
 
 
 def _range(kinds: list[Mapping[str, Any]]) -> str:
-    """The numbers that are taken, in words.
-
-    >>> _range([{"type": "integer", "minimum": 1, "maximum": 1000}])
-    'whole number, at least 1, at most 1,000'
-    >>> _range([{"type": "string"}])
-    ''
-    """
+    """The numbers that are taken, in words."""
     found = next((one for one in kinds if one.get("type") in ("number", "integer")), None)
     if found is None:
         return ""

@@ -29,30 +29,13 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Guard:
-    """Decides about requests.
+    """Decides about requests."""
 
-    Attributes:
-        token: the secret part of the address.
-        port: that the server listens on.
-
-    >>> guard = Guard("secret", 8000)
-    >>> guard.refusal("secret", {"host": "127.0.0.1:8000"})
-    >>> guard.refusal("guess", {"host": "127.0.0.1:8000"})
-    'the address lacks the token that it was printed with'
-    >>> guard.refusal("secret", {"host": "evil.example:8000"})
-    "the request is for 'evil.example:8000', and only loopback is served"
-    """
-
-    token: str
-    port: int
+    token: str  # the secret part of the address
+    port: int  # that the server listens on
 
     def refusal(self, token: str, headers: Mapping[str, str]) -> str | None:
-        """Why a request is refused; None if it is not.
-
-        Args:
-            token: that the request has.
-            headers: of the request, names in lower case.
-        """
+        """Why a request is refused; None if it is not."""
         if not hmac.compare_digest(token.encode(), self.token.encode()):
             return "the address lacks the token that it was printed with"
         names = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}

@@ -1,25 +1,25 @@
-"""Training and tuning for a tab: each in a process of its own, so that planning never waits.
-
-The process tells what happens as lines of JSON. It ends when its tab has gone, when it is told to
-stop, and when the server ends, however that ends: it watches its standard input, which then closes.
-"""
+"""Training and tuning for a tab: each in a process of its own, so that planning never waits."""
 
 from __future__ import annotations
 
-__all__ = ["Jobs"]
+__all__ = ["Jobs", "main"]
 
 import asyncio
 import contextlib
 import json
+import math
+import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from joulemesh.base.errors import ScenarioError
+from joulemesh.base.errors import JoulemeshError, ScenarioError
+from joulemesh.base.own_code import run_file
+from joulemesh.base.units import duration, energy
 from joulemesh.scenario import Scenario
 
 _GRACE_S = 6.0  # for which a tab may be gone: a page that is loaded again
@@ -30,16 +30,11 @@ Queue = asyncio.Queue[tuple[str, Any]]
 
 @dataclass(eq=False)
 class Job:
-    """One process.
+    """One process."""
 
-    Attributes:
-        kind: ``"simulate"`` or ``"tune"``.
-        process: that does the work.
-        history: what it has told, for a page that is loaded again.
-    """
-
-    kind: str
-    process: subprocess.Popen[str]
+    kind: str  # ``"simulate"`` or ``"tune"``
+    process: subprocess.Popen[str]  # that does the work
+    # what it has told, for a page that is loaded again
     history: list[tuple[str, Any]] = field(default_factory=list)
     stopped: bool = False
 
@@ -50,11 +45,7 @@ class Job:
 
 
 class Jobs:
-    """The jobs of all tabs, at most one for each; and who listens to them.
-
-    Args:
-        load: the user's own files, which register what a scenario may name.
-    """
+    """The jobs of all tabs, at most one for each; and who listens to them."""
 
     def __init__(self, load: Sequence[Path] = ()) -> None:
         self._load = [str(path) for path in load]
@@ -63,11 +54,7 @@ class Jobs:
         self._lock = threading.Lock()
 
     def start(self, tab: str, kind: str, scenario: Scenario, order: Mapping[str, Any]) -> None:
-        """Begin a job for a tab, in place of one that it has.
-
-        Raises:
-            ScenarioError: too many are running.
-        """
+        """Begin a job for a tab, in place of one that it has."""
         self.stop(tab)
         with self._lock:
             busy = sum(job.process.poll() is None for job in self._jobs.values())
@@ -82,7 +69,7 @@ class Jobs:
             }
             asked["load"] = self._load
             process = subprocess.Popen(
-                [sys.executable, "-m", "joulemesh.studio.worker"],
+                [sys.executable, "-m", "joulemesh.studio.jobs"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -179,3 +166,109 @@ def _options(order: Mapping[str, Any]) -> dict[str, Any]:
     if order.get("objective"):
         options["objective"] = str(order["objective"])
     return options
+
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+def main() -> None:
+    """Do what is asked for, and say so."""
+    asked = json.loads(sys.stdin.readline())
+    threading.Thread(target=_watch, daemon=True).start()
+    out = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print is not for the page
+
+    def tell(data: Mapping[str, Any]) -> None:
+        out.write(json.dumps(_finite(data)) + "\n")
+
+    try:
+        for path in asked["load"]:
+            run_file(Path(path), f"--load {path}")
+        scenario = Scenario.from_json(asked["scenario"])
+        {"simulate": _simulate, "tune": _tune}[asked["kind"]](scenario, asked["options"], tell)
+    except JoulemeshError as error:
+        tell({"state": "refused", "text": str(error)})
+
+
+def _watch() -> None:
+    """End with whoever asked."""
+    while sys.stdin.read(4096):
+        pass
+    os._exit(1)
+
+
+def _finite(value: Any) -> Any:
+    """Plain JSON values: what is not a finite number becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _simulate(scenario: Scenario, options: Mapping[str, Any], tell: Tell) -> None:
+    from joulemesh.study.run import run
+
+    result = run(
+        scenario,
+        seeds=options.get("seeds", 1),
+        on_stage=lambda words: tell({"stage": words}),
+        on_metrics=lambda row: tell({"row": row}),
+        on_progress=lambda made: tell({"done": made.completed, "of": made.iterations}),
+    )
+    figures = (result.final.test_score, result.energy_j[-1], result.time_s[-1])
+    score, joules, seconds = (float(values.mean()) for values in figures)
+    seeds, cost = len(result.seeds), f"{energy(joules)} in {duration(seconds)}"
+    runs = "" if seeds == 1 else f" (mean of {seeds} seeds)"
+    words = f"{result.metric.label} {result.metric.text(score)} for {cost}{runs}"
+    tell({"state": "done", "text": words})
+
+
+def _tune(scenario: Scenario, options: Mapping[str, Any], tell: Tell) -> None:
+    from joulemesh.study.tune import tune
+
+    known: set[tuple[int, int]] = set()
+
+    def progress(made: Any) -> None:
+        new = [one for one in made.judged if (one[0], one[2].candidate) not in known]
+        known.update((rung, one.candidate) for rung, _, one in new)
+        points = [
+            {
+                "rung": rung,
+                "candidate": one.candidate,
+                "name": name,
+                "accuracy": one.accuracy,
+                "joules": one.energy_j,
+                "seconds": one.time_s,
+            }
+            for rung, name, one in new
+            if one.score is not None
+        ]
+        tell({"stage": made.stage, "share": made.share, "best": made.best, "points": points})
+
+    found = tune(
+        scenario,
+        objective=options.get("objective", "accuracy"),
+        seeds=options.get("seeds", 2),
+        candidates=options.get("candidates", 15),
+        on_stage=lambda words: tell({"stage": words}),
+        on_progress=progress,
+    )
+    winner = found.winner
+    tell(
+        {
+            "state": "done",
+            "text": f"{winner.candidate.name}: {100 * winner.accuracy.mean():.1f} % with "
+            f"{winner.iterations:,} iterations",
+            "changes": [
+                {"field": field, "value": value, "how": "set"}
+                for field, value in winner.candidate.changes.items()
+            ],
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

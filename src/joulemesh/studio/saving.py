@@ -26,27 +26,7 @@ _STATEMENT = re.compile(r"\s*([A-Za-z_]+)\s*=")
 
 
 def rewritten(text: str, scenario: Scenario, folder: Path) -> str:
-    """The text of a scenario's file, changed where the scenario is another now.
-
-    Lines whose values are still true stay as they are; the others are replaced, without their
-    comment only where they take several lines, and what is new is added to its section.
-
-    Args:
-        text: of the file before; one that is empty, or is not read as TOML, is not kept.
-        scenario: to be written.
-        folder: of the file, to which paths are relative.
-
-    Returns:
-        A text that gives this very scenario.
-
-    >>> from joulemesh.scenario import Scenario
-    >>> old = "[budget]\\ndeadline_s = 0.04  # by contract\\n"
-    >>> new = Scenario.from_toml(old).override({"budget.deadline_s": 0.05, "seed": 3})
-    >>> print(rewritten(old, new, Path()), end="")
-    seed = 3
-    [budget]
-    deadline_s = 0.05  # by contract
-    """
+    """The text of a scenario's file, changed where the scenario is another now."""
     whole = _relative(scenario.to_toml(comments=True), scenario, folder)
     for candidate in (_patched(text, scenario, folder), whole):
         if candidate is not None and _reads_as(candidate, scenario, folder):
@@ -174,11 +154,7 @@ def _line(name: str, own: list[str], scenario: Scenario, folder: Path) -> list[s
 
 
 def _comment(line: str) -> str:
-    """What follows a statement's value in its line.
-
-    >>> _comment('a = "#1"  # the first')
-    '  # the first'
-    """
+    """What follows a statement's value in its line."""
     for place in range(len(line)):
         if line[place] != "#":
             continue
@@ -226,31 +202,7 @@ class ExistsError(ScenarioError):
 def save_scenario(
     scenario: Scenario, path: str | Path, *, tables: Path, replace: bool = False
 ) -> list[Path]:
-    """Write a scenario, and beside it the device table where that was pasted or edited.
-
-    A file that is replaced keeps its own comments and its order as far as its lines are still
-    true. What is written is read again before anything is replaced: it gives the same scenario.
-
-    Args:
-        scenario: to be written.
-        path: ends in ``.toml``.
-        tables: the folder of tables that only the studio knows; one of them is copied.
-        replace: a file that exists may be replaced.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        ExistsError: there is one of them already.
-        ScenarioError: the path is of another kind, or cannot be written.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     place, one = Path(folder), Scenario.preset("adaptive")
-    ...     _ = save_scenario(one, place / "fleet.toml", tables=place)
-    ...     Scenario.load(place / "fleet.toml") == one
-    True
-    """
+    """Write a scenario, and beside it the device table where that was pasted or edited."""
     place = Path(path).expanduser()
     if place.suffix != ".toml":
         raise ScenarioError(f"{place.name or place} is not the name of a scenario; write NAME.toml")

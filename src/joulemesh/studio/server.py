@@ -24,18 +24,10 @@ _HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Address:
-    """Where the page is.
+    """Where the page is."""
 
-    Attributes:
-        port: on the loopback interface.
-        token: that the address ends in.
-
-    >>> Address(8000, "secret").url
-    'http://127.0.0.1:8000/secret/'
-    """
-
-    port: int
-    token: str
+    port: int  # on the loopback interface
+    token: str  # that the address ends in
 
     @property
     def url(self) -> str:
@@ -51,19 +43,7 @@ def serve(
     load: Sequence[Path] = (),
     ready: Callable[[Address], None] | None = None,
 ) -> None:
-    """Serve the studio until it is interrupted.
-
-    Args:
-        scenario: that every tab begins with.
-        path: of its file, which the page offers to save to.
-        port: to listen on; 0 for any that is free.
-        load: the user's own files, which have been run, for the processes that train.
-        ready: called with the address once the page can be opened.
-
-    Raises:
-        JoulemeshError: the port is in use, or may not be used.
-        MissingPackageError: Starlette or uvicorn is not installed.
-    """
+    """Serve the studio until it is interrupted."""
     uvicorn = require("uvicorn", "joulemesh studio")
     require("starlette", "joulemesh studio")
     from joulemesh.studio.app import Studio, make_app

@@ -48,22 +48,7 @@ _USUAL = ("x_m", "y_m", "energy_j", "cpu_hz", "cycles_per_sample", "transmit_pow
 def device_table(
     scenario: Scenario, ground: Ground | None, plan: Plan | None = None
 ) -> dict[str, Any]:
-    """One row for each device.
-
-    Args:
-        scenario: whose devices.
-        ground: the scenario made ready, if it can be.
-        plan: its plan, if there is one.
-
-    Returns:
-        ``columns`` (name, unit, whether it can be edited), ``cells`` (one list for each column, of
-        the first `MOST_ROWS` devices) and ``of``, the number of all devices.
-
-    >>> scenario = Scenario(devices={"count": 3})
-    >>> made = device_table(scenario, Ground.of(scenario))
-    >>> [column["name"] for column in made["columns"]][:3], len(made["cells"][0])
-    (['x_m', 'y_m', 'energy_j'], 3)
-    """
+    """One row for each device."""
     columns: list[dict[str, Any]] = []
     cells: list[list[Any]] = []
 
@@ -123,20 +108,7 @@ def _short(values: FloatArray) -> list[float]:
 def with_cells(
     scenario: Scenario, changes: Mapping[str, Mapping[int, str | float]], folder: Path
 ) -> Scenario:
-    """The scenario with some cells of its devices changed.
-
-    Args:
-        scenario: whose.
-        changes: by column and device. Where the scenario has a device table, a changed copy of it
-            is written into the folder; otherwise each column that changes becomes a list in the
-            scenario, of what was drawn or given before and the changed figures.
-        folder: where tables go.
-
-    >>> from pathlib import Path
-    >>> one = Scenario(devices={"count": 3, "cpu_hz": 1e9})
-    >>> with_cells(one, {"cpu_hz": {1: "2 GHz"}}, Path()).devices.cpu_hz
-    (1000000000.0, 2000000000.0, 1000000000.0)
-    """
+    """The scenario with some cells of its devices changed."""
     count = scenario.devices.count
     for column, cells in changes.items():
         if column not in (*PLACED, "name", "profile"):
@@ -200,14 +172,7 @@ def _plain(value: float) -> str:
 
 
 def with_table(scenario: Scenario, text: str, folder: Path, what: str = "the table") -> Scenario:
-    """The scenario with the devices of a table: what was pasted, or a file's text.
-
-    Args:
-        scenario: whose devices to replace.
-        text: with a header; cells separated by tabs, commas or semicolons.
-        folder: where the table is written.
-        what: the text is, for a refusal.
-    """
+    """The scenario with the devices of a table: what was pasted, or a file's text."""
     return _with_rows(scenario, table_of(text.strip("\r\n") + "\n", what), folder)
 
 
@@ -238,10 +203,7 @@ def _fitting(scenario: Scenario, count: int) -> dict[str, Any]:
 
 
 def folded(scenario: Scenario, folder: Path) -> Scenario:
-    """The scenario with figures in its device table that were given in place of a column of it.
-
-    A file cannot say both: what is beside the table and what is in it would contradict each other.
-    """
+    """The scenario with figures in its device table that were given in place of a column of it."""
     if scenario.devices.table is None:
         return scenario
     rows = read_table(scenario.devices.table)
@@ -254,11 +216,7 @@ def folded(scenario: Scenario, folder: Path) -> Scenario:
 
 
 def table_text(rows: Mapping[str, Sequence[str]]) -> str:
-    """Columns as the text of a CSV file.
-
-    >>> table_text({"name": ["a", "b, c"], "cpu_hz": ["1e9", "2e9"]})
-    'name,cpu_hz\\na,1e9\\n"b, c",2e9\\n'
-    """
+    """Columns as the text of a CSV file."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(rows)

@@ -1,16 +1,31 @@
-"""A fleet at work: what devices answer and write, as one JSON document of all that a page draws."""
+"""A fleet at work: what devices answer and write, as a page that asks for news."""
 
 from __future__ import annotations
 
-__all__ = ["Document", "FleetSource", "Glimpse", "NodeSource", "Source"]
+__all__ = [
+    "Document",
+    "FleetSource",
+    "Glimpse",
+    "NodeSource",
+    "PageServer",
+    "Source",
+    "render_watch",
+    "serve_node",
+    "watch_fleet",
+]
 
 import asyncio
+import errno
+import json
 import math
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -30,8 +45,10 @@ from joulemesh.deploy.record.history import (
 )
 from joulemesh.deploy.record.receipt import Receipt
 from joulemesh.planning.static import plan_of
+from joulemesh.studio.guard import HEADERS, Guard
 from joulemesh.views.deployment.charts import Curve, chart_data, event_words
-from joulemesh.views.deployment.page import DeploymentView
+from joulemesh.views.deployment.page import CHARTS, DeploymentView, course_charts, link_charts
+from joulemesh.views.page import render_page
 from joulemesh.views.words import Subject
 
 if TYPE_CHECKING:
@@ -40,37 +57,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Glimpse:
-    """What is known of one device.
+    """What is known of one device."""
 
-    Attributes:
-        standing: what it said when it last answered; only number and name if it never did.
-        history: what its journal tells, as far as it could be read.
-        answers: does it answer at the moment?
-        heard_at: when it last did, in Unix seconds; 0 if it never did.
-        why: why it does not answer, or why its journal cannot be read; empty if neither.
-        asked: has it been asked at all?
-    """
-
-    standing: Standing
-    history: History
-    answers: bool = True
-    heard_at: float = 0.0
-    why: str = ""
-    asked: bool = True
+    standing: Standing  # what it said when it last answered; only number and name if it never did
+    history: History  # what its journal tells, as far as it could be read
+    answers: bool = True  # does it answer at the moment?
+    heard_at: float = 0.0  # when it last did, in Unix seconds; 0 if it never did
+    why: str = ""  # why it does not answer, or why its journal cannot be read; empty if neither
+    asked: bool = True  # has it been asked at all?
 
     @property
     def state(self) -> str:
-        """What it does, in a word or two.
-
-        >>> from joulemesh.deploy.record.history import history_of
-        >>> silent = history_of((), 0, "gate")
-        >>> Glimpse(Standing(0, "gate", "training"), silent).state
-        'training'
-        >>> Glimpse(Standing(0, "gate"), silent, answers=False).state
-        'not seen'
-        >>> Glimpse(Standing(0, "gate", "training"), silent, answers=False, heard_at=5.0).state
-        'silent'
-        """
+        """What it does, in a word or two."""
         if self.answers:
             return self.standing.phase or "up"
         if not self.asked:
@@ -99,13 +97,7 @@ _MOST_EVENTS = 200
 
 
 class Document:
-    """Turns what is known of the devices into what the page draws.
-
-    Args:
-        fleet: that is watched.
-        curve: the simulated curve of accuracy, or None.
-        notes: what a reader should know, one line each.
-    """
+    """Turns what is known of the devices into what the page draws."""
 
     def __init__(self, fleet: Fleet, curve: Curve | None = None, notes: Sequence[str] = ()) -> None:
         self.fleet, self._curve, self._notes = fleet, curve, tuple(notes)
@@ -122,11 +114,7 @@ class Document:
         return self.plan.scenario.name or self.fleet.folder.resolve().name
 
     def made(self, glimpses: Sequence[Glimpse]) -> dict[str, Any]:
-        """The document.
-
-        Args:
-            glimpses: of all devices, in their order.
-        """
+        """The document."""
         histories = [one.history for one in glimpses]
         return {
             "at": time.time(),
@@ -245,14 +233,7 @@ class Source(Protocol):
 
 
 class FleetSource:
-    """Asks all devices by the operator's certificate; reads journals that lie on this machine.
-
-    Every device is asked by itself, in a thread of their own, so that one that does not answer
-    delays no other. To be used as a context.
-
-    Args:
-        folder: of the fleet.
-    """
+    """Asks all devices by the operator's certificate; reads journals that lie on this machine."""
 
     def __init__(self, folder: Path) -> None:
         from joulemesh.deploy.operator.operator import Operator
@@ -342,12 +323,7 @@ class _Following:
 
 
 class NodeSource:
-    """What one device knows: itself, and of the others who is a member.
-
-    Args:
-        folder: the device's.
-        standing: gives how it stands.
-    """
+    """What one device knows: itself, and of the others who is a member."""
 
     def __init__(self, folder: Path, standing: Callable[[], Standing]) -> None:
         self._standing, self._names = standing, Fleet.load(folder).names
@@ -367,3 +343,164 @@ class NodeSource:
             )
             for device, name in enumerate(self._names)
         ]
+
+
+_HOST = "127.0.0.1"
+_CALM_S = 0.5  # a document serves all who ask within this time
+_PATIENCE_S = 10.0  # for a request to arrive
+
+
+class PageServer:
+    """A page and what it asks for."""
+
+    def __init__(
+        self, page: Callable[[Any], str], document: Callable[[], Any], port: int = 0
+    ) -> None:
+        self._page, self._document = page, document
+        self._token, self._lock = secrets.token_urlsafe(24), threading.Lock()
+        self._made: tuple[float, Any] = (-_CALM_S, None)
+        self._server = self._listen(port)
+        self.port = self._server.server_address[1]
+        self._guard = Guard(self._token, int(self.port))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """What a browser opens."""
+        return f"http://{_HOST}:{self.port}/{self._token}/"
+
+    def close(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _listen(self, port: int) -> ThreadingHTTPServer:
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = _PATIENCE_S  # and one request for each connection, which ends with the server
+
+            def do_GET(self) -> None:
+                outer._answer(self)
+
+            def log_message(self, *words: Any) -> None:
+                """Say nothing."""
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """A browser that goes away in the middle is no news."""
+
+        try:
+            return Server((_HOST, port), Handler)
+        except OSError as error:
+            why = "is in use" if error.errno == errno.EADDRINUSE else f"({error.strerror})"
+            raise JoulemeshError(
+                f"cannot listen on port {port}: it {why}; choose another, or 0 for any that is free"
+            ) from None
+
+    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+        token, _, rest = request.path.partition("?")[0].lstrip("/").partition("/")
+        names = {name.lower(): value for name, value in request.headers.items()}
+        why = self._guard.refusal(token, names)
+        if why is not None:
+            return _send(request, HTTPStatus.FORBIDDEN, "text/plain", why)
+        if rest not in ("", "data"):
+            return _send(request, HTTPStatus.NOT_FOUND, "text/plain", "there is no such page")
+        try:
+            document = self._newest()
+        except JoulemeshError as error:
+            return _send(request, HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error))
+        if rest == "data":
+            text = json.dumps(document, allow_nan=False, separators=(",", ":"))
+            return _send(request, HTTPStatus.OK, "application/json", text)
+        return _send(request, HTTPStatus.OK, "text/html", self._page(document))
+
+    def _newest(self) -> Any:
+        """The document; one serves several tabs."""
+        with self._lock:
+            if time.monotonic() - self._made[0] >= _CALM_S:
+                self._made = (time.monotonic(), self._document())
+            return self._made[1]
+
+
+def _send(request: BaseHTTPRequestHandler, status: HTTPStatus, kind: str, text: str) -> None:
+    data = text.encode()
+    request.send_response(status)
+    for name, value in HEADERS.items():
+        if name != "Content-Security-Policy" or kind != "text/html":  # the page has its own
+            request.send_header(name, value)
+    request.send_header("Content-Type", f"{kind}; charset=utf-8")
+    request.send_header("Content-Length", str(len(data)))
+    request.end_headers()
+    request.wfile.write(data)
+
+
+def render_watch(title: str, document: Any) -> str:
+    """The page as text."""
+    return render_page(
+        "watch.html",
+        title=title,
+        styles=("report.css", "deployment.css", "watch.css"),
+        scripts=(*CHARTS, "watch.js"),
+        data=document,
+        live=True,
+        course=course_charts(learned=False),  # hidden until the script has looked
+        links_charts=link_charts(planned=False, linked=False),
+    )
+
+
+def watch_fleet(
+    folder: Path,
+    *,
+    port: int = 0,
+    curve: Curve | None = None,
+    notes: Sequence[str] = (),
+    ready: Callable[[str], None],
+    wait: Callable[[], None],
+) -> None:
+    """Serve the page of a fleet."""
+    document = Document(Fleet.load(folder), curve, notes)
+    with FleetSource(folder) as source:
+        server = _serve(document, source, port)
+        try:
+            ready(server.url)
+            wait()
+        finally:
+            server.close()
+
+
+def serve_node(
+    folder: Path, port: int, say: Callable[[str], None]
+) -> Callable[[Callable[[], Standing]], Callable[[], None]]:
+    """What serves the same page on a device: it shows what this device knows."""
+
+    def start(standing: Callable[[], Standing]) -> Callable[[], None]:
+        made: list[tuple[Document, Source]] = []
+
+        def document() -> Any:
+            if not made:  # planned only if somebody looks
+                note = f"This page is served by {standing().name}, and shows what it knows."
+                made.append(
+                    (Document(Fleet.load(folder), notes=[note]), NodeSource(folder, standing))
+                )
+            planned, source = made[0]
+            return planned.made(source.look())
+
+        title = Fleet.load(folder).folder.resolve().name
+        server = PageServer(lambda found: render_watch(title, found), document, port)
+        say(f"page at {server.url}")
+        return server.close
+
+    return start
+
+
+def _serve(document: Document, source: Source, port: int) -> PageServer:
+    return PageServer(
+        lambda found: render_watch(document.title, found),
+        lambda: document.made(source.look()),
+        port,
+    )

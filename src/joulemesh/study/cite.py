@@ -21,7 +21,7 @@ from joulemesh.planning.static import plan
 from joulemesh.registries import MODELS, PARTITIONS, SCHEMES
 from joulemesh.scenario import Scenario, profiles
 from joulemesh.study.result import ADAPTIVE
-from joulemesh.views.publication.latex import Used, bibtex
+from joulemesh.views.latex import Used, bibtex
 
 STUDY = "study.json"
 

@@ -36,7 +36,7 @@ from joulemesh.study.result import Result
 from joulemesh.training.prepare import said_loss, the_dataset, with_data
 from joulemesh.training.software import software
 from joulemesh.views.comparison import render_comparison
-from joulemesh.views.publication.printing import ON_SCREEN, Printing
+from joulemesh.views.printing import ON_SCREEN, Printing
 
 
 def compare(
@@ -174,11 +174,11 @@ def _write(found: Comparison, place: Path, code: list[Path]) -> None:
 
 
 def _write_figures(found: Comparison, place: Path, printing: Printing) -> None:
-    from joulemesh.views.publication.figure import save_figure  # loads Matplotlib
+    from joulemesh.views.style import save_figure  # loads Matplotlib
 
     for name, axes in (("figure", AXES), *((axis, (axis,)) for axis in AXES)):
         drawn = found.figure(axes, width=printing.width)
-        save_figure(drawn, place / name, printing.formats, width=None)
+        save_figure(drawn, place / name, printing.formats)
 
 
 def keep_study(

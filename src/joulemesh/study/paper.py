@@ -24,9 +24,9 @@ from joulemesh.study.formats import costs_of, flat, trace_of
 from joulemesh.study.result import ADAPTIVE
 from joulemesh.training.software import software
 from joulemesh.training.trace import Trace
-from joulemesh.views.publication.latex import comparison_table, keys_of
-from joulemesh.views.publication.methods import Sizes, comparison_methods, run_methods
-from joulemesh.views.publication.printing import TWO_COLUMNS_IN, Printing
+from joulemesh.views.latex import comparison_table, keys_of
+from joulemesh.views.printing import TWO_COLUMNS_IN, Printing
+from joulemesh.views.setting import Sizes, comparison_methods, run_methods
 from joulemesh.views.words import Subject
 
 PAPER = "paper"
@@ -96,8 +96,8 @@ def _write_figures(
     study: Comparison, made: Plan | None, place: Path, printing: Printing
 ) -> list[Path]:
     from joulemesh.views.figures import comparison_figure  # they load Matplotlib
-    from joulemesh.views.plan.figure import plan_figure
-    from joulemesh.views.publication.figure import save_figure
+    from joulemesh.views.plan_figure import plan_figure
+    from joulemesh.views.style import save_figure
 
     drawn = {"curves": comparison_figure(study, width=printing.width)}
     if made is not None:
@@ -105,7 +105,7 @@ def _write_figures(
     return [
         path
         for name, figure in drawn.items()
-        for path in save_figure(figure, place / name, printing.formats, width=None)
+        for path in save_figure(figure, place / name, printing.formats)
     ]
 
 

@@ -17,7 +17,7 @@ from joulemesh.study.formats import costs_of, flat, trace_of
 from joulemesh.study.inputs import portable
 from joulemesh.study.result import Result, cumulative
 from joulemesh.training.software import software
-from joulemesh.views.run.report import ReportView, Summary, evaluated, write_report
+from joulemesh.views.report import ReportView, Summary, evaluated, write_report
 from joulemesh.views.words import Subject
 
 __all__ = ["report_of_folder", "write_run_report"]

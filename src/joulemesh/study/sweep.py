@@ -30,7 +30,7 @@ from joulemesh.study.inputs import FOLDER, keep_inputs, portable
 from joulemesh.study.sweep_result import Point, Sweep
 from joulemesh.training.prepare import said_loss, the_dataset, with_data
 from joulemesh.training.software import software
-from joulemesh.views.publication.printing import ON_SCREEN, TWO_COLUMNS_IN, Printing
+from joulemesh.views.printing import ON_SCREEN, TWO_COLUMNS_IN, Printing
 
 RECORD = "sweep.json"
 SO_FAR = "so-far.csv"
@@ -179,8 +179,8 @@ class _SoFar:
 
 def _write(found: Sweep, place: Path, code: list[Path], printing: Printing) -> None:
     from joulemesh.study.formats import flat
-    from joulemesh.views.publication.figure import save_figure  # loads Matplotlib
-    from joulemesh.views.publication.latex import sweep_table
+    from joulemesh.views.latex import sweep_table
+    from joulemesh.views.style import save_figure  # loads Matplotlib
     from joulemesh.views.sweep import render_sweep
 
     sweep_drafts(place)
@@ -193,7 +193,7 @@ def _write(found: Sweep, place: Path, code: list[Path], printing: Printing) -> N
     except MissingPackageError:
         (place / "table.parquet").unlink(missing_ok=True)  # one of before would be another table
     drawn = found.figure(width=printing.width)
-    save_figure(drawn, place / "figure", printing.formats, width=None)
+    save_figure(drawn, place / "figure", printing.formats)
     narrow = printing.width is not None and printing.width < TWO_COLUMNS_IN
     write_text(place / "table.tex", sweep_table(found, narrow=narrow))
     now = datetime.now(UTC).isoformat(timespec="seconds")

@@ -28,7 +28,7 @@ from joulemesh.study.space import Space
 from joulemesh.study.tuning import Tuning
 from joulemesh.training.prepare import said_loss, the_dataset, the_model, with_data
 from joulemesh.training.software import software
-from joulemesh.views.publication.printing import ON_SCREEN, Printing
+from joulemesh.views.printing import ON_SCREEN, Printing
 
 RECORD = "tuning.json"
 
@@ -79,13 +79,13 @@ class Tuned(Tuning):
             The files that were written.
         """
         from joulemesh.views.figures import tuning_figure
-        from joulemesh.views.publication.figure import save_figure
+        from joulemesh.views.style import save_figure
 
         printing = Printing.asked(formats, width) or ON_SCREEN
         place = make_folder(folder)
         with FolderLock(place):
             figure = tuning_figure(self, printing.width)
-            wrote = save_figure(figure, place / "figure", printing.formats, width=None)
+            wrote = save_figure(figure, place / "figure", printing.formats)
             commit_all(place, stage="tuning")
         return wrote
 

@@ -18,10 +18,9 @@ from joulemesh.study.comparison import AXES, Comparison
 from joulemesh.study.entry import Entry, across, gathered
 from joulemesh.study.runs import about
 from joulemesh.study.statistics import band
-from joulemesh.views import words
+from joulemesh.views import report, words
+from joulemesh.views.charts import every, method_flow
 from joulemesh.views.page import render_page
-from joulemesh.views.plan.digest import every, method_flow
-from joulemesh.views.run import report
 from joulemesh.views.tables import (
     difference_text,
     figure_text,
@@ -46,16 +45,7 @@ _EQUAL = {
 def render_comparison(
     study: Comparison, *, versions: Mapping[str, str] | None = None, when: str = ""
 ) -> str:
-    """The page as text.
-
-    Args:
-        study: what it shows.
-        versions: software and hardware, name by name.
-        when: the date, in ISO 8601; none if empty.
-
-    Returns:
-        HTML with its style, its script and its data inside.
-    """
+    """The page as text."""
     data = _data(study)
     return render_page(
         "comparison.html",

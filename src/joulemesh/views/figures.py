@@ -32,8 +32,7 @@ from joulemesh.study.statistics import band, estimate
 from joulemesh.study.sweep_result import Figure as Column
 from joulemesh.study.sweep_result import Sweep
 from joulemesh.study.tuning import Final, Tuning, front
-from joulemesh.views.palette import INK, PRINTED
-from joulemesh.views.publication.printing import TWO_COLUMNS_IN, width_in
+from joulemesh.views.printing import INK, PRINTED, TWO_COLUMNS_IN, width_in
 from joulemesh.views.style import styled
 from joulemesh.views.tables import Panel, is_geometric, panel_of, scale_of, share_words, words_of
 
@@ -51,16 +50,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def curve_look(index: int, *, marked: bool = True) -> dict[str, Any]:
-    """The options of Matplotlib's ``plot`` for one of several curves.
-
-    Args:
-        index: of the curve; the first seven differ in colour, dashes and marker, the first 56 in
-            one of them.
-        marked: whether points have markers.
-
-    >>> curve_look(1)["marker"], curve_look(1, marked=False)["marker"]
-    ('s', '')
-    """
+    """The options of Matplotlib's ``plot`` for one of several curves."""
     return {
         "color": PRINTED[index % len(PRINTED)],
         "linestyle": DASHES[index % len(DASHES)],
@@ -71,11 +61,7 @@ def curve_look(index: int, *, marked: bool = True) -> dict[str, Any]:
 
 
 def legend_columns(names: Sequence[str], inches: float) -> int:
-    """How many names stand side by side below the panels, in rows of about the same length.
-
-    >>> legend_columns(["spread", "adaptive", "fixed:3", "d-psgd"], 3.5)  # two rows of two
-    2
-    """
+    """How many names stand side by side below the panels, in rows of about the same length."""
     longest = max(map(len, names), default=1)
     most = max(1, min(len(names), int(inches / (0.6 + 0.07 * longest))))
     rows = -(-len(names) // most)
@@ -96,7 +82,7 @@ def comparison_figure(
     Args:
         study: what is drawn; methods that did not run are left out.
         axes: one panel for each of these, some of `AXES`.
-        width: for the column of a paper (`joulemesh.views.publication.printing.WIDTHS`, or
+        width: for the column of a paper (`joulemesh.views.printing.WIDTHS`, or
             inches), where the caption takes the place of the title; None for a screen.
 
     Returns:
@@ -192,7 +178,7 @@ def sweep_figure(study: Sweep, y: str | None = None, width: str | float | None =
     Args:
         study: what is drawn.
         y: one of ``study.figures``; the score unless given.
-        width: for the column of a paper (`joulemesh.views.publication.printing.WIDTHS`, or
+        width: for the column of a paper (`joulemesh.views.printing.WIDTHS`, or
             inches), where the caption takes the place of the title; None for a screen.
 
     Returns:
@@ -310,11 +296,7 @@ def _ticked(axes: Axes, field: Varied) -> tuple[np.ndarray[Any, Any], list[int]]
 
 
 def literal(text: str) -> str:
-    r"""A text in which Matplotlib finds no formula.
-
-    >>> literal("a$b$")
-    'a\\$b\\$'
-    """
+    """A text in which Matplotlib finds no formula."""
     return text.replace("$", r"\$")
 
 
@@ -322,18 +304,7 @@ _AXES = (("energy_j", "energy of all devices", "J"), ("time_s", "simulated time"
 
 
 def tuning_figure(found: Tuning, width: str | float | None = None) -> Figure:
-    """Accuracy of every candidate against its joules and its seconds.
-
-    Args:
-        found: what tuning found.
-        width: for a paper (`joulemesh.views.publication.printing.WIDTHS`, or inches); a single
-            column has the panels below each other. None for a screen.
-
-    Returns:
-        A figure that belongs to no window and no global state: a kind of mark for each share of
-        the budget, a line through the candidates that no other beats, and winner and scenario as
-        it is with the 95 % intervals of their fresh seeds.
-    """
+    """Accuracy of every candidate against its joules and its seconds."""
     inches = 7.2 if width is None else width_in(width)
     rows, columns = (2, 1) if inches < TWO_COLUMNS_IN else (1, 2)
     keys = max(1, int(inches / 1.5))

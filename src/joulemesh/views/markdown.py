@@ -20,26 +20,13 @@ _BLOCK = re.compile(r"^(\d*)(?:([-+]|(?<=\d)[.)])(?=\s|-|$)|(#)|(!|\?|=|:)(?=\4\
 
 
 class Markdown(str):
-    """Text that is Markdown already: `escape` and `table` leave it as it is.
-
-    >>> escape(Markdown("**bold**"))
-    '**bold**'
-    """
+    """Text that is Markdown already: `escape` and `table` leave it as it is."""
 
     __slots__ = ()
 
 
 def escape(text: str) -> Markdown:
-    r"""Markdown that is rendered as the text itself, in a paragraph or a cell of a table.
-
-    Args:
-        text: line breaks and indentation become single spaces, as a browser shows them.
-
-    >>> print(escape("τ*_{i,t} = 1"), escape("a|b <c>"))
-    τ\*\_\{i,t} = 1 a\|b &lt;c&gt;
-    >>> print(escape("1. this is no list"), escape("+0.5 stays"))
-    1&#46; this is no list +0.5 stays
-    """
+    """Markdown that is rendered as the text itself, in a paragraph or a cell of a table."""
     if isinstance(text, Markdown):
         return text
     line = " ".join(text.split())
@@ -49,11 +36,7 @@ def escape(text: str) -> Markdown:
 
 
 def code(text: str) -> Markdown:
-    """Markdown that is rendered as the text in the type of code.
-
-    >>> print(code("plan.iterations"), code("a | b"))
-    `plan.iterations` <code>a &#124; b</code>
-    """
+    """Markdown that is rendered as the text in the type of code."""
     line = " ".join(text.splitlines())
     if "`" not in line and "|" not in line:
         return Markdown(f"`{line}`")
@@ -63,18 +46,7 @@ def code(text: str) -> Markdown:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> Markdown:
-    """A Markdown table; cells are escaped, except those of type `Markdown`.
-
-    Args:
-        header: names of the columns.
-        rows: their cells.
-        align: one letter per column, ``"l"`` or ``"r"``; all to the left if empty.
-
-    >>> print(table(["a*b", "n"], [["x|y", Markdown("**2**")]], "lr"))
-    | a\\*b | n |
-    |---|---:|
-    | x\\|y | **2** |
-    """
+    """A Markdown table; cells are escaped, except those of type `Markdown`."""
     rule = "|".join("---:" if side == "r" else "---" for side in align or "l" * len(header))
     lines = [" | ".join(escape(cell) for cell in row) for row in (header, *rows)]
     return Markdown("\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {x} |" for x in lines[1:])]))

@@ -15,11 +15,7 @@ from typing import Any
 
 
 def asset(name: str) -> str:
-    """The text of a file of this package's folder ``assets``.
-
-    >>> asset("report.css").count("{") > 10
-    True
-    """
+    """The text of a file of this package's folder ``assets``."""
     return resources.files("joulemesh.views").joinpath("assets", name).read_text("utf-8")
 
 
@@ -36,24 +32,7 @@ def render_page(
     live: bool = False,
     **parts: str,
 ) -> str:
-    """A page as text.
-
-    Args:
-        name: of the file in ``assets`` that has what stands between head and scripts.
-        title: of the page, as plain text.
-        styles: files in ``assets``, in this order.
-        scripts: likewise, beside those that every page has.
-        data: what the scripts draw.
-        live: may it ask the server that it came from for more?
-        parts: HTML for each of the places that the file leaves open.
-
-    >>> places = Template(asset("tuning.html")).get_identifiers()
-    >>> parts = {place: "" for place in places if place != "title"}
-    >>> page = render_page("tuning.html", title="a < b", styles=["tuning.css"], scripts=[], data=[],
-    ...                    **parts)
-    >>> page.startswith("<!doctype html>"), page.count("a &lt; b")
-    (True, 2)
-    """
+    """A page as text."""
     written = html.escape(title)
     style = "\n" + "\n".join(map(asset, styles)) + "\n"
     script = (
@@ -70,16 +49,7 @@ def render_page(
 
 
 def policy(style: str, script: str, *, live: bool = False) -> str:
-    """The Content-Security-Policy of a page: this style and this script run, and nothing else.
-
-    Args:
-        style: text between the tags of the style element.
-        script: likewise, of the script.
-        live: may it ask the server that it came from for more?
-
-    >>> policy("p { color: red }", "draw();").split("; ")[0]
-    "default-src 'none'"
-    """
+    """The Content-Security-Policy of a page: this style and this script run, and nothing else."""
     allowed = {
         "style-src": f"'sha256-{_digest(style)}'",
         "script-src": f"'sha256-{_digest(script)}'",
@@ -97,10 +67,6 @@ def _digest(text: str) -> str:
 
 
 def embed_json(data: Any) -> str:
-    """JSON that may stand inside a script element, whatever text is in it.
-
-    >>> embed_json({"path": "</script><!--"})
-    '{"path":"\\\\u003c/script>\\\\u003c!--"}'
-    """
+    """JSON that may stand inside a script element, whatever text is in it."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     return text.replace("<", "\\u003c")

@@ -1,19 +1,17 @@
-"""What a command is doing, on standard error: live lines in a terminal, otherwise now and then one.
-
-In a file or a pipe a line is printed at most once a second, and always the latest: what was
-overtaken within that second is left out, and so is all that ends sooner.
-"""
+"""How far a command, or a call in a notebook, has come."""
 
 from __future__ import annotations
 
-__all__ = ["Display", "Pace", "facts", "progress_line"]
+__all__ = ["Display", "Pace", "ProgressBar", "facts", "progress_line"]
 
+import html
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn, Task, TaskID
@@ -37,11 +35,7 @@ def facts(
     energy_j: float = math.nan,
     seconds_left: float = math.nan,
 ) -> list[str]:
-    """What is known of a training under way, the most important first.
-
-    >>> facts(40, 1000, accuracy=0.95, energy_j=12.5, seconds_left=75.2)
-    ['iteration 40 of 1,000', 'accuracy 0.950', '1 min 16 s left', '12.5 J spent']
-    """
+    """What is known of a training under way, the most important first."""
     known = [f"iteration {completed:,} of {iterations:,}"]
     if math.isfinite(accuracy):
         known.append(f"{score} {accuracy:.3f}")
@@ -55,20 +49,7 @@ def facts(
 def progress_line(
     name: str, share: float | None, said: Sequence[str], elapsed_s: float, width: int
 ) -> Text:
-    """A line that fits: name, bar, facts and time; facts are left out from the end, never cut.
-
-    Args:
-        name: of what is being done, padded as the lines above and below it need.
-        share: of it that is done; None if that is not known.
-        said: facts about it, the most important first.
-        elapsed_s: since its beginning.
-        width: columns that the line may take.
-
-    >>> progress_line("training", 0.5, ["iteration 50 of 100", "accuracy 0.95"], 75.0, 60).plain
-    'training ━━━━━━───── iteration 50 of 100, accuracy 0.95 1:15'
-    >>> progress_line("training", 0.5, ["iteration 50 of 100", "accuracy 0.95"], 75.0, 40).plain
-    'training iteration 50 of 100 1:15'
-    """
+    """A line that fits: name, bar, facts and time; facts are left out from the end, never cut."""
     minutes, seconds = divmod(int(elapsed_s), 60)
     hours, minutes = divmod(minutes, 60)
     clock = f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
@@ -89,12 +70,7 @@ def progress_line(
 
 
 class Pace:
-    """How long the rest will take, by how long the last iterations took.
-
-    >>> pace = Pace(clock=iter([10.0, 14.0]).__next__)
-    >>> pace.left_s("fixed:3", 20, 100), pace.left_s("fixed:3", 40, 100)
-    (nan, 12.0)
-    """
+    """How long the rest will take, by how long the last iterations took."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -111,16 +87,7 @@ class Pace:
 
 
 class Display:
-    """Shows what is being done, and how far it has come.
-
-    Args:
-        quiet: show nothing.
-        every_s: seconds between two lines, if the output is not a terminal.
-
-    >>> with Display(quiet=True) as display:
-    ...     display.stage("loading data")
-    ...     display.step("training", 0.4, facts(40, 100))
-    """
+    """Shows what is being done, and how far it has come."""
 
     def __init__(self, *, quiet: bool = False, every_s: float = _EVERY_S) -> None:
         console = open_console(stderr=True)
@@ -139,14 +106,7 @@ class Display:
     def step(
         self, words: str, share: float, said: Sequence[str], *, name: str | None = None
     ) -> None:
-        """Say how far it has come.
-
-        Args:
-            words: what is being done.
-            share: of it that is done.
-            said: what is known, see `facts`.
-            name: which of several things that are done one after another, each with its line.
-        """
+        """Say how far it has come."""
         if self._shown is not None:
             self._shown.show(_STAGE if name is None else name, words, share, said)
 
@@ -252,3 +212,147 @@ class _Lines:
 
 def _to_stderr(line: str) -> None:
     say(line, err=True)
+
+
+_CELL_EVERY_S = 0.1  # a notebook's browser need not draw more often
+
+
+class _Shown(Protocol):
+    def show(self, words: str, share: float | None, said: list[str]) -> None: ...
+    def close(self, *, well: bool) -> None: ...
+
+
+class ProgressBar:
+    """Shows how far `run`, `compare`, `tune` or `sweep` has come, wherever Python runs.
+
+    In a notebook it is a bar below the cell, which is updated in place; in a terminal a live line,
+    otherwise a line now and then on standard error. Nothing is shown before the first call.
+
+    Args:
+        notebook: whether to show HTML through IPython; found out unless given.
+
+    >>> import joulemesh
+    >>> scenario = joulemesh.Scenario.preset("adaptive").override({"plan.iterations": 2})
+    >>> with joulemesh.ProgressBar() as bar:
+    ...     result = joulemesh.run(scenario, on_progress=bar, on_stage=bar.stage)
+    """
+
+    def __init__(self, *, notebook: bool | None = None) -> None:
+        self._notebook = in_notebook() if notebook is None else notebook
+        self._shown: _Shown | None = None
+        self._ended = False
+
+    def __call__(self, step: Any) -> None:
+        """Show how far it has come: give this as ``on_progress``."""
+        words, share, said = described(step)
+        self._open().show(words, share, said)
+        self._ended = share is not None and share >= 1
+        if self._ended:
+            self.close()
+
+    def stage(self, words: str) -> None:
+        """Say what is being done: give this as ``on_stage``."""
+        if not self._ended:  # what follows the last iteration is short
+            self._open().show(words, None, [])
+
+    def close(self, *, well: bool = True) -> None:
+        """Leave the last state in place."""
+        if self._shown is not None:
+            self._shown.close(well=well)
+            self._shown = None
+
+    def _open(self) -> _Shown:
+        if self._shown is None:
+            self._shown = _Cell() if self._notebook else _Terminal()
+        return self._shown
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        self.close(well=kind is None)
+
+
+def in_notebook() -> bool:
+    """Does this code run in a notebook's kernel? IPython is not imported to find out."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+def described(step: Any) -> tuple[str, float | None, list[str]]:
+    """What is being done, the share of it that is done, and what is known."""
+    if hasattr(step, "combinations"):
+        inner, _, said = described(step.step)
+        count = f"combination {step.position + 1} of {step.combinations}"
+        return count, float(step.share), [inner, *said]
+    if hasattr(step, "stage"):
+        best = getattr(step, "best", "")
+        return str(step.stage), float(step.share), [f"best so far: {best}"] if best else []
+    known = facts(
+        step.completed,
+        step.iterations,
+        accuracy=step.accuracy,
+        score=getattr(step, "score", "accuracy"),
+        energy_j=step.energy_j,
+        seconds_left=getattr(step, "seconds_left", math.nan),
+    )
+    own = step.completed / step.iterations if step.iterations else 1.0
+    if hasattr(step, "method"):
+        share = (step.position + own) / max(step.methods, 1)
+        return f"{step.method} ({step.position + 1} of {step.methods})", share, known
+    return "training", own, known
+
+
+class _Terminal:
+    """A live line in a terminal, otherwise lines on standard error."""
+
+    def __init__(self) -> None:
+        self._display = Display().__enter__()
+
+    def show(self, words: str, share: float | None, said: list[str]) -> None:
+        if share is None:
+            self._display.stage(words)
+        else:
+            self._display.step(words, share, said)
+
+    def close(self, *, well: bool) -> None:
+        self._display.__exit__(None if well else Exception, None, None)
+
+
+class _Cell:
+    """HTML below a notebook's cell, updated in place."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        from IPython.display import HTML, display
+
+        self._html, self._clock, self._begun = HTML, clock, clock()
+        self._latest = bar_html("", None, [], 0.0)
+        self._handle = display(HTML(self._latest), display_id=True)
+        self._drawn = -math.inf
+
+    def show(self, words: str, share: float | None, said: list[str]) -> None:
+        now = self._clock()
+        self._latest = bar_html(words, share, said, now - self._begun)
+        if now - self._drawn >= _CELL_EVERY_S or share == 1:
+            self._draw(now)
+
+    def _draw(self, now: float) -> None:
+        self._drawn = now
+        self._handle.update(self._html(self._latest))
+
+    def close(self, *, well: bool) -> None:
+        del well  # what was reached last is shown either way
+        self._draw(self._clock())
+
+
+def bar_html(words: str, share: float | None, said: list[str], elapsed_s: float) -> str:
+    """A bar and what is known, as HTML that needs neither style nor script."""
+    value = "" if share is None else f' value="{min(max(share, 0.0), 1.0):.4f}"'
+    name = html.escape(words)
+    text = html.escape(f"{words}: {', '.join(said)}" if said else words)
+    minutes, seconds = divmod(int(elapsed_s), 60)
+    return (
+        f'<div><progress max="1"{value} aria-label="{name}"></progress> {text} '
+        f"<small>{minutes}:{seconds:02d}</small></div>"
+    )

@@ -16,9 +16,8 @@ from joulemesh.base.units import duration, energy
 from joulemesh.study.statistics import CONFIDENCE
 from joulemesh.study.sweep_result import Figure, Sweep
 from joulemesh.study.target import default_target
-from joulemesh.views import words
+from joulemesh.views import report, words
 from joulemesh.views.page import render_page
-from joulemesh.views.run import report
 from joulemesh.views.tables import (
     cells_of,
     head_of,
@@ -34,16 +33,7 @@ _FIRST_ROWS, _MOST_ROWS = 40, 600
 
 
 def render_sweep(study: Sweep, *, versions: Mapping[str, str] | None = None, when: str = "") -> str:
-    """The page as text.
-
-    Args:
-        study: what it shows.
-        versions: software and hardware, name by name.
-        when: the date, in ISO 8601; none if empty.
-
-    Returns:
-        HTML with its style, its script and its data inside.
-    """
+    """The page as text."""
     shown = _shown(study)
     return render_page(
         "sweep.html",

@@ -66,19 +66,7 @@ _TO_TARGET = ("energy_to_target_j", "time_to_target_s")
 def figure_text(
     value: float | None, half: float | None, unit: str = "", *, share: bool = True
 ) -> str:
-    """A figure with its interval, as text.
-
-    Args:
-        value: the figure, or None.
-        half: half the width of its interval, or None.
-        unit: of the figure; an accuracy has none and is written in per cent.
-        share: whether a figure without a unit is a share, as accuracies are.
-
-    >>> figure_text(0.9512, 0.004), figure_text(0.0562, 0.0129, "J"), figure_text(338.8, 0.0, "J")
-    ('95.1 ± 0.4', '56.2 ± 12.9 mJ', '339 J')
-    >>> figure_text(0.4512, 0.0213, share=False), figure_text(61.27, None, share=False)
-    ('0.451 ± 0.021', '61.3')
-    """
+    """A figure with its interval, as text."""
     if value is None:
         return "–"
     if not unit and not share:
@@ -94,26 +82,12 @@ def figure_text(
 
 
 def own_heading(metric: Metric) -> str:
-    """What the column of the devices' own scores is called.
-
-    >>> from joulemesh.metrics import ACCURACY
-    >>> own_heading(ACCURACY)
-    "devices' own [%]"
-    """
+    """What the column of the devices' own scores is called."""
     return "devices' own [%]" if metric.share else "devices' own"
 
 
 def difference_text(value: float | None, half: float | None, *, share: bool = True) -> str:
-    """A difference of accuracies in per cent; an asterisk where its interval excludes 0.
-
-    Accuracies are counted in whole samples: if the differences of a few seeds happen to be equal,
-    the interval has no width and says nothing.
-
-    >>> difference_text(-0.02, 0.01), difference_text(0.02, 0.03), difference_text(0.5, None)
-    ('−2.0 ± 1.0 *', '+2.0 ± 3.0', '+50.0')
-    >>> difference_text(-0.02, 0.0)
-    '−2.0 ± 0.0'
-    """
+    """A difference of accuracies in per cent; an asterisk where its interval excludes 0."""
     if value is None:
         return "–"
     text = ("−" if value < 0 else "+") + figure_text(abs(value), half, share=share)
@@ -121,24 +95,14 @@ def difference_text(value: float | None, half: float | None, *, share: bool = Tr
 
 
 def target_text(row: dict[str, Any], name: str, unit: str) -> str:
-    """What it took to reach the target, with its interval over seeds; or how many seeds did.
-
-    >>> target_text({"energy_j": None, "reached": 2, "seeds": 5}, "energy_j", "J")
-    '2 of 5 seeds'
-    >>> target_text({"energy_j": 48.4, "energy_j_ci95": 13.1}, "energy_j", "J")
-    '48.4 ± 13.1 J'
-    """
+    """What it took to reach the target, with its interval over seeds; or how many seeds did."""
     if row[name] is not None:
         return figure_text(row[name], row[f"{name}_ci95"], unit)
     return f"{row['reached']} of {row['seeds']} seeds" if row["reached"] else "not reached"
 
 
 def open_text(rows: Iterable[Mapping[str, Any]]) -> str:
-    """How far evaluations leave energy and time to the target open, at most; or nothing.
-
-    >>> open_text([{"energy_to_target_j_error": 5.41, "time_to_target_s_error": 0.075}])
-    'interpolated between evaluations, to within 5.41 J and 75 ms'
-    """
+    """How far evaluations leave energy and time to the target open, at most; or nothing."""
     found, every = [], list(rows)
     for name, unit in zip(_TO_TARGET, ("J", "s"), strict=True):
         errors = [row[f"{name}_error"] for row in every if row.get(f"{name}_error")]
@@ -158,21 +122,13 @@ def samples_text(study: Comparison) -> str:
 
 
 def method_text(row: Mapping[str, Any]) -> str:
-    """A method's name; with the worlds that its figures are of, where these are not all.
-
-    >>> method_text({"method": "fixed:3", "worlds": 3, "worlds_asked": 5})
-    'fixed:3 (3 of 5 worlds)'
-    """
+    """A method's name; with the worlds that its figures are of, where these are not all."""
     ran, asked = row.get("worlds", 0), row.get("worlds_asked", 0)
     return row["method"] if ran == asked else f"{row['method']} ({ran} of {asked} worlds)"
 
 
 def rate_text(row: Mapping[str, Any]) -> str:
-    """The learning rate that a method was trained with, in few digits.
-
-    >>> rate_text({"learning_rate": 0.2}), rate_text({"learning_rate": None})
-    ('0.2', '–')
-    """
+    """The learning rate that a method was trained with, in few digits."""
     rate = row["learning_rate"]
     return "–" if rate is None else f"{rate:.3g}"
 
@@ -262,38 +218,25 @@ _LONGEST = 22  # characters of a value
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One method in a panel.
+    """One method in a panel."""
 
-    Attributes:
-        method: its name.
-        index: its number among the sweep's methods.
-        mean: float64 [V], over seeds, at each value of the field; NaN where there is no figure.
-        half: float64 [V], half the width of its 95 % interval; 0 for one seed.
-        settings: how many settings of the other fields it is averaged over.
-    """
-
-    method: str
-    index: int
+    method: str  # its name
+    index: int  # its number among the sweep's methods
+    # float64 [V], over seeds, at each value of the field; NaN where there is no figure
     mean: FloatArray
-    half: FloatArray
-    settings: int
+    half: FloatArray  # float64 [V], half the width of its 95 % interval; 0 for one seed
+    settings: int  # how many settings of the other fields it is averaged over
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A figure against one field.
+    """A figure against one field."""
 
-    Attributes:
-        field: the number of the field among those that are varied.
-        lines: of the methods that have anything to draw.
-        settings: how many settings of the other fields there are.
-        missing: methods without a line, because they could not run at all, or have figures in no
-            setting at all of their values.
-    """
-
-    field: int
-    lines: tuple[Line, ...]
-    settings: int
+    field: int  # the number of the field among those that are varied
+    lines: tuple[Line, ...]  # of the methods that have anything to draw
+    settings: int  # how many settings of the other fields there are
+    # methods without a line, because they could not run at all, or have figures in no setting at
+    # all of their values
     missing: tuple[str, ...] = ()
 
     @property
@@ -311,13 +254,7 @@ class Panel:
 
 
 def panel_of(study: Sweep, field: int, figure: str | None = None) -> Panel:
-    """Every method's figure against one of the varied fields.
-
-    Args:
-        study: the sweep.
-        field: the number of the field among ``study.varied``.
-        figure: one of ``study.figures``; the score unless given.
-    """
+    """Every method's figure against one of the varied fields."""
     cells = _first(study.array(figure), field)  # [V, settings, methods, seeds]
     known = _known(cells, _first(study.array(), field))
     shown = [m for m in range(len(study.methods)) if known[:, :, m].any()]
@@ -340,11 +277,7 @@ def _first(array: FloatArray, field: int) -> FloatArray:
 
 
 def _known(cells: FloatArray, scores: FloatArray) -> BoolArray:
-    """[V, settings, methods]: is there a figure of every seed that ran?
-
-    What it took to reach a target is not averaged over those that did: that would flatter a method
-    that rarely does.
-    """
+    """[V, settings, methods]: is there a figure of every seed that ran?"""
     ran, there = np.isfinite(scores), np.isfinite(cells)
     return np.asarray(there.any(axis=-1) & (there | ~ran).all(axis=-1))
 
@@ -366,13 +299,7 @@ def _line(name: str, index: int, cells: FloatArray, known: BoolArray, over: Bool
 
 
 def is_geometric(values: Sequence[float]) -> bool:
-    """Do values stand more evenly on a logarithmic axis?
-
-    >>> is_geometric([10, 20, 50]), is_geometric([10, 20, 30]), is_geometric([0.1, 1.0])
-    (True, False, True)
-    >>> is_geometric([0, 1, 10]), is_geometric([2, 3])
-    (False, False)
-    """
+    """Do values stand more evenly on a logarithmic axis?"""
     ordered = np.sort(np.asarray(values, np.float64))
     if len(ordered) < 2 or ordered[0] <= 0:
         return False
@@ -387,13 +314,7 @@ def _unevenness(values: FloatArray) -> float:
 
 
 def scale_of(field: Varied) -> tuple[float, str]:
-    """What the values of a field are divided by in a figure or a table, and its label.
-
-    >>> scale_of(Varied("budget.energy_j", (100.0, 5000.0), "battery"))
-    (1000.0, 'battery [kJ]')
-    >>> scale_of(Varied("training.alpha", (0.1, 1.0)))
-    (1.0, 'concentration')
-    """
+    """What the values of a field are divided by in a figure or a table, and its label."""
     unit, scale = unit_of(field.name) if field.numeric else None, 1.0
     if unit is not None and unit not in ("dB", "dBm/Hz"):
         scale, unit = prefixed(float(np.abs(field.values).max()), unit)
@@ -401,11 +322,7 @@ def scale_of(field: Varied) -> tuple[float, str]:
 
 
 def words_of(field: Varied, k: int) -> str:
-    """A value as people say it, in few characters.
-
-    >>> words_of(Varied("network.topology", ("ring", "a" * 40)), 1)
-    'aaaaaaaaaaaaaaaaaaaaa…'
-    """
+    """A value as people say it, in few characters."""
     value = field.values[k]
     kept = value if isinstance(value, bool | int | float | str | tuple) else field.plain[k]
     text = value_words(field.name, kept)
@@ -544,13 +461,7 @@ def show_outlook(
     combinations: Sequence[tuple[tuple[int, ...], Sequence[str]]],
     console: Console,
 ) -> None:
-    """Print every combination with what it takes.
-
-    Args:
-        varied: the fields that are varied.
-        combinations: the places of their values, and runs, runs to train, device-steps, remarks.
-        console: where.
-    """
+    """Print every combination with what it takes."""
     names = [*(one.name for one in varied), "runs", "to train", "device-steps", ""]
     first = len(varied)
     columns = [
@@ -670,11 +581,7 @@ def _show_rungs(found: Tuning, console: Console) -> None:
 
 
 def share_words(rung: Rung) -> str:
-    """The share of the budget that a rung's candidates get.
-
-    >>> share_words(Rung(1 / 3, ()))
-    '33 %'
-    """
+    """The share of the budget that a rung's candidates get."""
     return f"{100 * rung.share:.3g} %" if rung.share < 0.01 else f"{100 * rung.share:.0f} %"
 
 

@@ -40,11 +40,7 @@ _MOST_PROSE = 72  # beyond, a line of prose is hard to read
 
 
 def open_console(*, stderr: bool = False) -> Console:
-    """A console as wide as its terminal; in a file or a pipe, as wide as what is printed.
-
-    The variable ``COLUMNS`` decides where it is set. Texts are shown as they are: brackets are no
-    markup, and control codes are shown as escapes.
-    """
+    """A console as wide as its terminal; in a file or a pipe, as wide as what is printed."""
     console = Console(stderr=stderr, markup=False)
     if not console.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
         console = Console(stderr=stderr, markup=False, width=_UNBOUNDED)
@@ -53,11 +49,7 @@ def open_console(*, stderr: bool = False) -> Console:
 
 
 def text_of(show: Callable[[Console], None]) -> str:
-    """What something prints, as plain text for a terminal of the present width.
-
-    Args:
-        show: prints on the console that it is given.
-    """
+    """What something prints, as plain text for a terminal of the present width."""
     console = Console(
         file=io.StringIO(), markup=False, width=open_console().width, color_system=None
     )
@@ -92,19 +84,14 @@ Cell: TypeAlias = str | Text
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        name: its header.
-        rank: 0 for a column that is always shown; where there is no room for all of them, those
-            of the highest rank are left out first.
-        figures: numbers, right-justified; others are left-justified.
-        prose: for texts that may be broken into lines, how many columns these have at least.
-    """
-
-    name: str
+    name: str  # its header
+    # 0 for a column that is always shown; where there is no room for all of them, those of the
+    # highest rank are left out first
     rank: int = 0
-    figures: bool = True
+    figures: bool = True  # numbers, right-justified; others are left-justified
+    # for texts that may be broken into lines, how many columns these have at least
     prose: int | None = None
 
 
@@ -114,11 +101,7 @@ def fits(
     rows: Sequence[Sequence[Cell]],
     box: Box = HEAVY_HEAD,
 ) -> bool:
-    """Whether a table fits the console as it is, with nothing broken or left out.
-
-    >>> fits(Console(width=10), [Column("device"), Column("rounds")], [["0", "100"]])
-    False
-    """
+    """Whether a table fits the console as it is, with nothing broken or left out."""
     return _Sheet(columns, rows).width(console, box) <= console.width
 
 
@@ -132,31 +115,7 @@ def show_table(
     box: Box = HEAVY_HEAD,
     lines: bool = False,
 ) -> None:
-    """Print a table without cutting a figure.
-
-    Where it is too wide, headers are broken into lines, then columns are left out, and named under
-    the table; what is left is printed whole, even if it is still too wide.
-
-    Args:
-        console: where.
-        columns: of the table.
-        rows: a cell for each column.
-        title: above the table.
-        caption: below it.
-        box: its lines.
-        lines: whether there is one between rows.
-
-    >>> narrow = Console(width=26)
-    >>> columns = [Column("device"), Column("per iteration"), Column("battery", rank=1)]
-    >>> show_table(narrow, columns, [["0", "3–5", "12.5 J"]])
-    ┏━━━━━━━┳━━━━━━━━━━┓
-    ┃       ┃       per┃
-    ┃device ┃ iteration┃
-    ┡━━━━━━━╇━━━━━━━━━━┩
-    │     0 │       3–5│
-    └───────┴──────────┘
-    not shown: battery
-    """
+    """Print a table without cutting a figure."""
     table, left_out = fitted(console, columns, rows, box=box)
     table.title, table.caption, table.show_lines = title, caption, lines
     console.print(table, crop=False)
@@ -171,12 +130,7 @@ def fitted(
     *,
     box: Box = HEAVY_HEAD,
 ) -> tuple[Table, Text]:
-    """The table that `show_table` prints, and the line that names the columns left out.
-
-    >>> table, left_out = fitted(Console(width=8), [Column("device"), Column("J", rank=1)], [])
-    >>> len(table.columns), str(left_out)
-    (1, 'not shown: J')
-    """
+    """The table that `show_table` prints, and the line that names the columns left out."""
     rows = [[_printable(cell) for cell in row] for row in rows]
     kept, broken = list(range(len(columns))), False
     while True:
@@ -261,11 +215,7 @@ class _Sheet:
 
 
 def sparkline(values: NDArray[np.float64], width: int = 60) -> str:
-    """A row of bars, averaged down to ``width`` columns; the lowest bar is 0.
-
-    >>> sparkline(np.array([0.0, 1.0, 2.0, 7.0]))
-    '▁▂▃█'
-    """
+    """A row of bars, averaged down to ``width`` columns; the lowest bar is 0."""
     parts = np.array_split(values, min(width, len(values)))
     means = np.array([part.mean() for part in parts])
     top = max(float(means.max()), 1e-300)

@@ -16,10 +16,9 @@ from joulemesh.planning.static import plan as plan_of
 from joulemesh.study.entry import gathered
 from joulemesh.study.statistics import Estimate, estimate
 from joulemesh.study.tuning import Final, Judged, Tuning, front
-from joulemesh.views import words
+from joulemesh.views import report, words
+from joulemesh.views.charts import flow_data, gantt_data
 from joulemesh.views.page import render_page
-from joulemesh.views.plan.digest import flow_data, gantt_data
-from joulemesh.views.run import report
 from joulemesh.views.tables import (
     difference_words,
     figure_text,
@@ -35,16 +34,7 @@ _FIRST_ROWS, _MOST_ROWS = 15, 300
 def render_tuning(
     found: Tuning, *, versions: Mapping[str, str] | None = None, when: str = ""
 ) -> str:
-    """The page as text.
-
-    Args:
-        found: what it shows.
-        versions: software and hardware, name by name.
-        when: the date, in ISO 8601; none if empty.
-
-    Returns:
-        HTML with its style, its script and its data inside.
-    """
+    """The page as text."""
     subject, data = words.Subject(found.scenario.name, when), _data(found)
     return render_page(
         "tuning.html",

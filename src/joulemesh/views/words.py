@@ -31,7 +31,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.scenario.profiles import DEVICES
 
 if TYPE_CHECKING:
-    from joulemesh.views.run.report import Summary
+    from joulemesh.views.report import Summary
 
 
 _MOST_PROFILES = 4
@@ -39,37 +39,17 @@ _MOST_PROFILES = 4
 
 @dataclass(frozen=True)
 class Subject:
-    """What a page is about, as far as the plan does not say it.
+    """What a page is about, as far as the plan does not say it."""
 
-    Attributes:
-        name: of the scenario; empty if it has none.
-        when: the start, in ISO 8601; empty if it is not known.
-        dataset: what was learned; the scenario's if empty.
-        model: by what; the scenario's if empty.
-        method: what was run in place of the plan; empty for the plan.
-    """
-
-    name: str = ""
-    when: str = ""
-    dataset: str = ""
-    model: str = ""
-    method: str = ""
+    name: str = ""  # of the scenario; empty if it has none
+    when: str = ""  # the start, in ISO 8601; empty if it is not known
+    dataset: str = ""  # what was learned; the scenario's if empty
+    model: str = ""  # by what; the scenario's if empty
+    method: str = ""  # what was run in place of the plan; empty for the plan
 
 
 def page_title(kind: str, subject: Subject) -> str:
-    """A page's title.
-
-    Args:
-        kind: what the page shows, such as ``"Run"``.
-        subject: what it is about.
-
-    >>> page_title("Run", Subject("fleet", "2026-11-05T22:05:02+00:00"))
-    'Run of fleet, 5 November 2026'
-    >>> page_title("Run", Subject(when="2026-11-05")), page_title("Comparison", Subject())
-    ('Run of 5 November 2026', 'Comparison')
-    >>> page_title("Run", Subject("fleet", method="fixed:3"))
-    'Run of fixed:3 on fleet'
-    """
+    """A page's title."""
     day = ""
     if subject.when:
         when = datetime.fromisoformat(subject.when)
@@ -81,33 +61,19 @@ def page_title(kind: str, subject: Subject) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A fraction with one decimal.
-
-    >>> percent(0.953)
-    '95.3 %'
-    """
+    """A fraction with one decimal."""
     return f"{100 * fraction:.1f} %"
 
 
 def model_words(name: str) -> str:
-    """A model with its article.
-
-    >>> model_words("mlp"), model_words("ResNet")
-    ('an MLP', 'a ResNet')
-    """
+    """A model with its article."""
     if name == "custom":  # a pair of functions without a name
         return "a model of the user’s"
     return MODELS[name].phrase if name in MODELS else f"a {name}"
 
 
 def device_words(scenario: Scenario) -> str:
-    """The devices, with their hardware if it is known by name.
-
-    >>> device_words(Scenario(devices={"count": 1200, "profile": "esp32"}))
-    '1,200 devices (esp32)'
-    >>> device_words(Scenario(devices={"count": 3, "profile": ["esp32", "laptop", "esp32"]}))
-    '3 devices (2 esp32, 1 laptop)'
-    """
+    """The devices, with their hardware if it is known by name."""
     count, profile = scenario.devices.count, scenario.devices.profile
     devices = "1 device" if count == 1 else f"{count:,} devices"
     if profile in DEVICES:
@@ -119,11 +85,7 @@ def device_words(scenario: Scenario) -> str:
 
 
 def learned(scenario: Scenario, parameters: int, subject: Subject, *, verb: str = "learned") -> str:
-    """Who learned what by what; 0 parameters are not known.
-
-    >>> learned(Scenario.preset("adaptive"), 4810, Subject())
-    '20 devices learned digits with an MLP of 4,810 parameters'
-    """
+    """Who learned what by what; 0 parameters are not known."""
     training = scenario.training
     what = dataset_words(subject.dataset or training.dataset)
     model = model_words(subject.model or training.model)
@@ -132,15 +94,7 @@ def learned(scenario: Scenario, parameters: int, subject: Subject, *, verb: str 
 
 
 def sentence(account: Account, summary: Summary, seeds: int, subject: Subject | None = None) -> str:
-    """The run in one sentence: what was learned on which devices, how well and at what price.
-
-    >>> import joulemesh
-    >>> from joulemesh.views.run.report import Summary
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> print(sentence(made, Summary(energy_j=339.2, time_s=3.97, accuracy=0.953), 3))
-    20 devices learned digits with an MLP of 4,810 parameters in 100 iterations, averaging along a
-    tree, and reached 95.3 % test accuracy (mean of 3 seeds) for 339 J of 361 J in 3.97 s.
-    """
+    """The run in one sentence: what was learned on which devices, how well and at what price."""
     planned = summary.accuracy is None
     who = learned(
         account.scenario,
@@ -176,13 +130,7 @@ def _accuracy(summary: Summary, seeds: int) -> str:
 
 
 def reason(plan: Plan) -> str:
-    """Why the plan averages as it does, in a sentence.
-
-    >>> import joulemesh
-    >>> print(reason(joulemesh.plan(joulemesh.Scenario.preset("adaptive"))))
-    Why tree: the channel is known and constant within an exchange, so that the minimum spanning
-    tree costs the least energy (Theorem 3, case 1).
-    """
+    """Why the plan averages as it does, in a sentence."""
     first, _, rest = plan.reason.partition("; ")
     if first == "asked for":
         return f"Why {plan.scheme}: the scenario asks for it{f'; {rest}' if rest else ''}."
@@ -190,19 +138,7 @@ def reason(plan: Plan) -> str:
 
 
 def value_words(field: str, value: Any) -> str:
-    """A field's value as people say it.
-
-    Args:
-        field: its name, which ends in its unit.
-        value: as in a scenario.
-
-    >>> value_words("energy_j", (6.0, 30.0)), value_words("deadline_s", 0.04)
-    ('6 J to 30 J', '40 ms')
-    >>> value_words("cycles_per_sample", 3e5), value_words("capacitance", 1e-27)
-    ('300,000', '1e-27')
-    >>> value_words("hidden", (64, 32)), value_words("topology", "ring")
-    ('[64, 32]', 'ring')
-    """
+    """A field's value as people say it."""
     if isinstance(value, dict):
         value = value["values"]
     elif isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, float) for v in value):
@@ -224,12 +160,7 @@ def value_words(field: str, value: Any) -> str:
 
 
 def figure_words(field: str, figure: Figure) -> str:
-    """A figure's value, what it means, and how far from it a measured one may be.
-
-    >>> from joulemesh.scenario import Origin
-    >>> figure_words("step_s", Figure("devices.step_s", 0.02, Origin("given"), 0.031))
-    '20 ms (95 % interval within ±3.1 %)'
-    """
+    """A figure's value, what it means, and how far from it a measured one may be."""
     words = value_words(field, figure.value)
     if figure.means:
         return f"{words} ({figure.means})"
@@ -239,13 +170,7 @@ def figure_words(field: str, figure: Figure) -> str:
 
 
 def by_section(figures: Iterable[Figure]) -> str:
-    """Figures with their values, under the names of their sections.
-
-    >>> from joulemesh.scenario import Scenario
-    >>> from joulemesh.planning.notes import figures
-    >>> by_section(figures(Scenario())[:3])
-    '[budget] total_s 4 s, energy_j 6 J to 30 J; [devices] count 20'
-    """
+    """Figures with their values, under the names of their sections."""
     groups: dict[str, list[str]] = {}
     for figure in figures:
         section, _, field = figure.name.partition(".")

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.views.deployment.tables import FleetDisplay
+from joulemesh.views.fleet import FleetDisplay
 
 
 def fleet(iteration: int, devices: int = 2) -> list[Standing]:

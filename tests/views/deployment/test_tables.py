@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from joulemesh.deploy.operator.standing import Probe, Standing
-from joulemesh.views.deployment.tables import (
+from joulemesh.views.fleet import (
     check_summary,
     show_check,
     show_status,

@@ -17,7 +17,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.entry import Entry
 from joulemesh.study.result import Result
-from joulemesh.views.notebook.html import curve_svg
+from joulemesh.views.notebook import curve_svg
 from tests.browser import Browser
 from tests.views.publication.studies import study
 

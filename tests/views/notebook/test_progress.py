@@ -11,7 +11,7 @@ import pytest
 import joulemesh
 from joulemesh.study.bench import Progress as Compared
 from joulemesh.study.request import Progress
-from joulemesh.views.notebook.progress import ProgressBar, bar_html, described, in_notebook
+from joulemesh.views.progress import ProgressBar, bar_html, described, in_notebook
 
 
 class Handle:

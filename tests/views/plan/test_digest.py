@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import joulemesh
 from joulemesh.base.units import prefixed
 from joulemesh.planning.plan import Account, Plan
-from joulemesh.views.plan.digest import (
+from joulemesh.views.charts import (
     battery_left,
     departed,
     every,

@@ -12,8 +12,8 @@ from matplotlib.container import BarContainer
 
 import joulemesh
 from joulemesh.planning.plan import Plan
-from joulemesh.views.plan.digest import route_words
-from joulemesh.views.plan.figure import energy_bands, plan_figure
+from joulemesh.views.charts import route_words
+from joulemesh.views.plan_figure import energy_bands, plan_figure
 
 
 @functools.cache

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 import joulemesh
-from joulemesh.views.plan.console import show_plan
+from joulemesh.views.console import show_plan
 
 
 def shown(changes: dict[str, object]) -> str:

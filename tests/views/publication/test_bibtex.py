@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulemesh.base.citation import Citation
-from joulemesh.views.publication.latex import Used, bibtex
+from joulemesh.views.latex import Used, bibtex
 from tests.views.publication.bibtex_grammar import parse
 
 HOSTILE = "50%_of & #1 {x} }} \\input{y} $5 ^~ @misc{z, Hegedűs \n"

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.views.publication.figure import FORMATS, WIDTHS, save_figure, width_in
-from joulemesh.views.style import styled
+from joulemesh.views.printing import FORMATS, WIDTHS, width_in
+from joulemesh.views.style import save_figure, styled
 
 HOSTILE = r"50%_of & #1 {x} \input{y} $5 ^~"
 
@@ -36,7 +36,7 @@ def test_all_formats_are_written_the_same_twice_and_the_settings_stay(tmp_path: 
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         again = figure if folder == "a" else drawn()
-        made = save_figure(again, tmp_path / folder / "f", FORMATS, width="ieee")
+        made = save_figure(again, tmp_path / folder / "f", FORMATS)
         assert [path.name for path in made] == names
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
@@ -60,8 +60,8 @@ def test_pdf_fonts_are_embedded_truetype_and_it_has_no_date(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("width", [*WIDTHS, 4.5])
 def test_every_format_has_the_width_that_was_asked_for(tmp_path: Path, width: str | float) -> None:
-    save_figure(drawn(7.0), tmp_path / "f", "pdf,svg,pgf", width=width)
     inches = width_in(width)
+    save_figure(drawn(inches), tmp_path / "f", "pdf,svg,pgf")
     box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+)", (tmp_path / "f.pdf").read_bytes())
     view = re.search(r'width="([\d.]+)pt"', (tmp_path / "f.svg").read_text("utf-8"))
     first = re.search(r"pgfqpoint\{([\d.]+)in\}", (tmp_path / "f.pgf").read_text("utf-8"))
@@ -107,7 +107,7 @@ def test_a_format_that_cannot_be_drawn_leaves_no_other_behind(
     def fail(*_: object) -> None:
         raise ValueError("cannot be drawn")
 
-    monkeypatch.setattr("joulemesh.views.publication.figure.pgf_files", fail)
+    monkeypatch.setattr("joulemesh.views.style.pgf_files", fail)
     with pytest.raises(ValueError, match="cannot be drawn"):
         save_figure(figure, tmp_path / "f", "pdf,pgf")
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("f.pdf", b"old")]

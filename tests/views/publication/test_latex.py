@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.views.publication.latex import Tex, booktabs, escape
+from joulemesh.views.latex import Tex, booktabs, escape
 
 TABLE: dict[str, Any] = {"caption": "What it costs.", "label": "tab:cost"}
 

@@ -8,7 +8,7 @@ import pytest
 
 import joulemesh
 from joulemesh.base.units import si
-from joulemesh.views.publication.methods import Sizes, comparison_methods, run_methods
+from joulemesh.views.setting import Sizes, comparison_methods, run_methods
 from joulemesh.views.words import Subject
 from tests.views.publication.studies import study
 

@@ -12,10 +12,10 @@ import pytest
 import joulemesh
 from joulemesh.study.cite import references, used_by
 from joulemesh.views.figures import comparison_figure
-from joulemesh.views.plan.figure import plan_figure
-from joulemesh.views.publication.figure import save_figure
-from joulemesh.views.publication.latex import comparison_table
-from joulemesh.views.publication.printing import WIDTHS
+from joulemesh.views.latex import comparison_table
+from joulemesh.views.plan_figure import plan_figure
+from joulemesh.views.printing import WIDTHS
+from joulemesh.views.style import save_figure
 from tests.views.publication.studies import study
 
 pytestmark = [
@@ -74,9 +74,9 @@ def lay_out(folder: Path, width: str) -> None:
         comparison_table(made, narrow=True).replace("tab:comparison", "tab:narrow"), "utf-8"
     )
     drawn = comparison_figure(made, ("joules",), width)
-    save_figure(drawn, folder / "joules", "pgf,pdf", width=None)
+    save_figure(drawn, folder / "joules", "pgf,pdf")
     plan = joulemesh.plan(made.scenario)
-    save_figure(plan_figure(plan, wide), folder / "plan", "pgf", width=None)
+    save_figure(plan_figure(plan, wide), folder / "plan", "pgf")
     used = used_by(made.scenario, list(FINALS))
     (folder / "references.bib").write_text(references(used), "utf-8")
 

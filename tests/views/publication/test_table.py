@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import joulemesh
-from joulemesh.views.publication.latex import comparison_table
+from joulemesh.views.latex import comparison_table
 from tests.views.publication.studies import study
 
 A = (0.90, 0.91, 0.93, 0.92)

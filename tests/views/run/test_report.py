@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.planning.plan import Plan
-from joulemesh.views import words
-from joulemesh.views.plan import digest
-from joulemesh.views.plan.digest import link_energy_j
-from joulemesh.views.run import charts, report
-from joulemesh.views.run.report import ReportView, Summary, render_report, write_report
+from joulemesh.views import charts, report, words
+from joulemesh.views import charts as digest
+from joulemesh.views.charts import link_energy_j
+from joulemesh.views.report import ReportView, Summary, render_report, write_report
 
 KINDS = ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
 NASTY = "</script><script>alert('x')</script><!-- & \"$title\""

@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from joulemesh.planning.plan import Plan
-from joulemesh.views.plan.digest import gantt_data
-from joulemesh.views.run.report import ReportView, write_report
+from joulemesh.views.charts import gantt_data
+from joulemesh.views.report import ReportView, write_report
 from joulemesh.views.words import Subject
 from tests.browser import Browser
 

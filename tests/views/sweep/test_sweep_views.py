@@ -18,8 +18,8 @@ from joulemesh.scenario.scenario import field_names
 from joulemesh.scenario.varied import Varied, labelled
 from joulemesh.study.sweep_result import Sweep
 from joulemesh.views.figures import literal, sweep_figure
-from joulemesh.views.publication.figure import save_figure
-from joulemesh.views.publication.latex import escape, sweep_table
+from joulemesh.views.latex import escape, sweep_table
+from joulemesh.views.style import save_figure
 from joulemesh.views.sweep import render_sweep
 from joulemesh.views.tables import panel_of, show_sweep
 from tests.views.sweep.conftest import NASTY, run, summary
@@ -72,7 +72,7 @@ def test_the_figure_has_a_panel_for_each_field(chosen: Sweep, tmp_path: Path) ->
     assert len(first.collections) == 2  # a band each
     assert second.get_xticklabels()[0].get_text() == "ring"
     assert len(second.containers) == 2  # points with whiskers
-    save_figure(figure, tmp_path / "figure", "png,svg,pdf", width=None)
+    save_figure(figure, tmp_path / "figure", "png,svg,pdf")
     assert sweep_figure(chosen, "energy_j").axes[0].get_ylabel() == "energy of all devices [kJ]"
     narrow = sweep_figure(chosen, width="ieee")
     assert round(float(narrow.get_size_inches()[0]), 2) == 3.49

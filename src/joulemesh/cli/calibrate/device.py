@@ -122,7 +122,7 @@ def device(
     if json:
         typer.echo(found.to_json().rstrip())
         return
-    from joulemesh.views.calibration import show_calibration
+    from joulemesh.views.fleet import show_calibration
 
     show_calibration(found)
     if append is not None:

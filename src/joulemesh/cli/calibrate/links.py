@@ -298,7 +298,7 @@ def _finish(found: Sequence[LinkFigures], out: Path, use: str, json: bool) -> No
     if json:
         typer.echo(json_format.dumps(rows))
     else:
-        from joulemesh.views.calibration import show_links
+        from joulemesh.views.fleet import show_links
         from joulemesh.views.terminal import open_console
 
         show_links(found, use, open_console())

@@ -96,7 +96,7 @@ def carry_out(
         as_json: print the outcome as JSON.
         more: makes further figures of the outcome, by name, and prints them unless ``as_json``.
     """
-    from joulemesh.views.deployment.tables import FleetDisplay
+    from joulemesh.views.fleet import FleetDisplay
 
     begun = time.monotonic()
     with FleetDisplay(quiet=as_json) as display:

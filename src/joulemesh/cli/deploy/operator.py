@@ -59,7 +59,7 @@ def check(
     if json:
         typer.echo(json_format.dumps([dataclasses.asdict(one) for one in found]))
     else:
-        from joulemesh.views.deployment.tables import show_check
+        from joulemesh.views.fleet import show_check
         from joulemesh.views.terminal import open_console
 
         show_check(found, open_console())
@@ -116,7 +116,7 @@ async def _once(operator: Operator, collect: bool, json: bool) -> bool:
     if json:
         typer.echo(json_format.dumps([dataclasses.asdict(one) for one in standings]))
     else:
-        from joulemesh.views.deployment.tables import show_status
+        from joulemesh.views.fleet import show_status
         from joulemesh.views.terminal import open_console
 
         show_status(standings, open_console())
@@ -127,7 +127,7 @@ async def _once(operator: Operator, collect: bool, json: bool) -> bool:
 
 async def _watch(operator: Operator, every_s: float, collect: bool) -> bool:
     """Show how the fleet stands until nobody answers any more."""
-    from joulemesh.views.deployment.tables import FleetDisplay
+    from joulemesh.views.fleet import FleetDisplay
 
     seen = False
     with FleetDisplay(every_s=every_s) as display:

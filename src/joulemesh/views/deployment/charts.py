@@ -16,17 +16,14 @@ from numpy.typing import NDArray
 from joulemesh.deploy.record.costs import Costs
 from joulemesh.deploy.record.history import Event, History, accuracies, presence
 from joulemesh.deploy.record.receipt import KINDS
-from joulemesh.views.plan.digest import every, flow_data, gantt_data, metered_flow
+from joulemesh.views.charts import every, flow_data, gantt_data, metered_flow
 
 if TYPE_CHECKING:
     from joulemesh.views.deployment.page import DeploymentView
 
 
 def flow(view: DeploymentView) -> dict[str, Any]:
-    """Where the joules went, by the meters of the devices whose journals there are.
-
-    Before any device has told what it spent: where the plan has them go.
-    """
+    """Where the joules went, by the meters of the devices whose journals there are."""
     receipt = view.receipt
     there = np.isfinite(receipt.spent_j)
     if not there.any():
@@ -91,26 +88,15 @@ _SAID = (
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A simulated curve of accuracy.
+    """A simulated curve of accuracy."""
 
-    Attributes:
-        source: where it comes from, in words.
-        iteration: int64 [e].
-        accuracy: float64 [seeds, e].
-    """
-
-    source: str
-    iteration: NDArray[np.int64]
-    accuracy: FloatArray
+    source: str  # where it comes from, in words
+    iteration: NDArray[np.int64]  # int64 [e]
+    accuracy: FloatArray  # float64 [seeds, e]
 
 
 def chart_data(view: DeploymentView, *, cells: bool = True) -> dict[str, Any]:
-    """Everything that the page's script draws.
-
-    Args:
-        view: what it shows.
-        cells: also the map of devices and iterations, which is large.
-    """
+    """Everything that the page's script draws."""
     return {
         "names": list(view.receipt.names),
         "metered": {"joules": view.receipt.word, "seconds": "measured"},
@@ -173,10 +159,7 @@ def _axes(costs: Costs, iterations: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _fleet(costs: Costs, devices: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-    """float64 [n] each: joules of some devices together, and seconds of the slowest of them.
-
-    NaN in iterations of which none of them tells anything.
-    """
+    """float64 [n] each: joules of some devices together, and seconds of the slowest of them."""
     joules, seconds = costs.joules[:, devices], costs.seconds[:, devices]
     known = np.isfinite(seconds).any(axis=1)
     slowest = np.full(len(seconds), np.nan)
@@ -221,11 +204,7 @@ def _sum(values: FloatArray) -> FloatArray:
 
 
 def _cells(view: DeploymentView) -> dict[str, Any]:
-    """Heat maps of devices × iterations: metered figures, and their ratio to the planned ones.
-
-    Cells are 16-bit, in base64; 65535 where a device tells nothing. A ratio r is stored as log2 r,
-    from −2 to 2.
-    """
+    """Heat maps of devices × iterations: metered figures, and their ratio to the planned ones."""
     receipt = view.receipt
     maps = {}
     for name in ("joules", "seconds"):
@@ -306,13 +285,7 @@ def _marked(event: Event) -> bool:
 
 
 def event_words(event: Event, names: Sequence[str]) -> str:
-    """An event in words, with devices by their names.
-
-    >>> event_words(Event(0, 0, "suspected", {"device": 1, "reason": "no beat"}), ["gate", "barn"])
-    'suspects barn: no beat'
-    >>> event_words(Event(0, 0, "melted", {"celsius": 90}), ["gate"])
-    'melted: celsius 90'
-    """
+    """An event in words, with devices by their names."""
     said = dict(event.figures)
     for key in ("device", "giver", "sender", "to"):
         number = said.get(key)
@@ -335,11 +308,7 @@ def event_words(event: Event, names: Sequence[str]) -> str:
 
 
 def _missed(pairs: Any, names: Sequence[str]) -> str:
-    """The devices among (step, sender)s, by their names.
-
-    >>> _missed([[0, 1], [1, 1], [0, 2]], ["gate", "barn", "mast"]), _missed("?", [])
-    ('barn, mast', 'others')
-    """
+    """The devices among (step, sender)s, by their names."""
     try:
         senders = dict.fromkeys(names[int(sender)] for _, sender in pairs)
     except (IndexError, TypeError, ValueError):

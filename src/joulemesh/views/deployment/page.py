@@ -48,7 +48,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.views import words
 from joulemesh.views.deployment.charts import Curve, chart_data, elapsed, event_words
 from joulemesh.views.page import asset, render_page
-from joulemesh.views.run.report import provenance, text
+from joulemesh.views.report import provenance, text
 from joulemesh.views.words import Subject, percent
 
 _MOST_NAMES = 12

@@ -37,10 +37,9 @@ from joulemesh.planning.plan import Account, Plan, spent_on
 from joulemesh.study.target import to_target
 from joulemesh.tolerance import within
 from joulemesh.views import words
+from joulemesh.views.charts import BINDING_WORDS, Histogram, chart_data
+from joulemesh.views.console import metric_tiles, target_tile
 from joulemesh.views.page import render_page
-from joulemesh.views.plan.digest import BINDING_WORDS
-from joulemesh.views.run.charts import Histogram, chart_data
-from joulemesh.views.run.console import metric_tiles, target_tile
 from joulemesh.views.words import Subject, by_section, figure_words, percent
 
 if TYPE_CHECKING:
@@ -53,11 +52,7 @@ _MOST_SPANS = 40
 
 
 def text(plain: str) -> str:
-    """Plain text as HTML, a percentage kept on one line.
-
-    >>> text("<5 %>")
-    '&lt;5&nbsp;%&gt;'
-    """
+    """Plain text as HTML, a percentage kept on one line."""
     return html.escape(plain).replace(" %", "&nbsp;%")
 
 
@@ -131,11 +126,7 @@ def _other_uses(plan: Account) -> str:
 
 
 def metric_switches(measured: Reported) -> str:
-    """A button for the chart of each further metric.
-
-    >>> metric_switches(Reported(("brier",)))
-    '<button type="button" data-y="brier" aria-pressed="false">Brier score</button>'
-    """
+    """A button for the chart of each further metric."""
     return "\n".join(
         f'<button type="button" data-y="{html.escape(metric.name)}" aria-pressed="false">'
         f"{text(metric.label)}</button>"
@@ -169,11 +160,7 @@ def events(plan: Account) -> str:
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Ascending numbers as a list of stretches; a long list is cut.
-
-    >>> spans([1, 3, 4, 5, 9])
-    '1, 3–5, 9'
-    """
+    """Ascending numbers as a list of stretches; a long list is cut."""
     ends: list[list[int]] = []
     for number in numbers:
         if ends and number == ends[-1][1] + 1:
@@ -214,12 +201,7 @@ def devices(plan: Account) -> str:
 
 
 def assumed(plan: Account) -> str:
-    """The figures that decide the plan and that nobody gave, as a paragraph; empty without any.
-
-    >>> import joulemesh
-    >>> assumed(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
-    ''
-    """
+    """The figures that decide the plan and that nobody gave, as a paragraph; empty without any."""
     mine = [figure for figure in plan.figures if figure.origin.kind == "assumed"]
     return f'<p class="why">Assumed (not given): {text(by_section(mine))}.</p>' if mine else ""
 
@@ -273,34 +255,22 @@ _NEEDED = ("iteration", "energy_j", "time_s")
 
 @dataclass(frozen=True)
 class Summary:
-    """The pieces of the one sentence at the top.
+    """The pieces of the one sentence at the top."""
 
-    Attributes:
-        energy_j: joules spent by all devices.
-        time_s: simulated seconds of the run.
-        accuracy: final test accuracy of the mean model, or another score (mean over seeds), or
-            None.
-        weakest: that of the weakest device's own model, or None.
-        wall_s: seconds that the whole simulation took on its machine, or None.
-        trained_s: of these, seconds of training, or None.
-        samples: test samples that ``accuracy`` was measured on, or None.
-        alike: whether at the end every device has the mean model.
-        target: what it took to reach the target: what this is called, the figure, and a note.
-        further: of each further metric what it is called, the final figure, and a note.
-        score: the metric that ``accuracy`` is of.
-    """
-
-    energy_j: float
-    time_s: float
+    energy_j: float  # joules spent by all devices
+    time_s: float  # simulated seconds of the run
+    # final test accuracy of the mean model, or another score (mean over seeds), or None
     accuracy: float | None = None
-    weakest: float | None = None
-    wall_s: float | None = None
-    trained_s: float | None = None
-    samples: int | None = None
-    alike: bool = False
+    weakest: float | None = None  # that of the weakest device's own model, or None
+    wall_s: float | None = None  # seconds that the whole simulation took on its machine, or None
+    trained_s: float | None = None  # of these, seconds of training, or None
+    samples: int | None = None  # test samples that ``accuracy`` was measured on, or None
+    alike: bool = False  # whether at the end every device has the mean model
+    # what it took to reach the target: what this is called, the figure, and a note
     target: tuple[str, str, str] | None = None
+    # of each further metric what it is called, the final figure, and a note
     further: tuple[tuple[str, str, str], ...] = ()
-    score: str = "accuracy"
+    score: str = "accuracy"  # the metric that ``accuracy`` is of
 
     @property
     def metric(self) -> Metric:
@@ -316,15 +286,7 @@ class Summary:
         wall_s: float | None,
         trained_s: float | None = None,
     ) -> Summary:
-        """The figures after an evaluation.
-
-        Args:
-            energy_j: joules spent by all devices.
-            time_s: simulated seconds of the run.
-            last: the evaluation, at every seed.
-            wall_s: seconds that the whole simulation took on its machine, or None.
-            trained_s: of these, seconds of training, or None.
-        """
+        """The figures after an evaluation."""
         low, high = last.device_score_min, last.device_score_max
         lowest = score_metric(last.score).weakest == "min"
         return cls(
@@ -348,34 +310,22 @@ _CHARTS = (
 
 @dataclass(frozen=True, eq=False)
 class ReportView:
-    """Everything that a report shows.
+    """Everything that a report shows."""
 
-    Attributes:
-        plan: the plan that was carried out, or the account of a method.
-        summary: the figures of the first sentence.
-        series: arrays over evaluations, by name: curves (`metrics.curves`) and on how many
-            samples they rest; each [E], or [S, E] when there are several seeds; ``iteration``,
-            ``energy_j`` and ``time_s`` are the axes. Empty for a plan that has not been run.
-        histogram: counts the labels in the data of some devices, int [D, classes], or None.
-        scenario_toml: the scenario as text.
-        versions: software and hardware, name by name.
-        seeds: repetition seeds, in the order of the rows of the series.
-        subject: the scenario's name, the date, and what was learned.
-        class_names: of the labels; numbers by default.
-
-    Raises:
-        ScenarioError: a series does not fit.
-    """
-
-    plan: Account
-    summary: Summary
+    plan: Account  # the plan that was carried out, or the account of a method
+    summary: Summary  # the figures of the first sentence
+    # arrays over evaluations, by name: curves (`metrics.curves`) and on how many samples they rest;
+    # each [E], or [S, E] when there are several seeds; ``iteration``, ``energy_j`` and ``time_s``
+    # are the axes. Empty for a plan that has not been run
     series: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    # counts the labels in the data of some devices, int [D, classes], or None
     histogram: Histogram | None = None
-    scenario_toml: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    seeds: Sequence[int] = ()
+    scenario_toml: str = ""  # the scenario as text
+    versions: Mapping[str, str] = field(default_factory=dict)  # software and hardware, name by name
+    seeds: Sequence[int] = ()  # repetition seeds, in the order of the rows of the series
+    # the scenario's name, the date, and what was learned
     subject: Subject = field(default_factory=Subject)
-    class_names: Sequence[str] = ()
+    class_names: Sequence[str] = ()  # of the labels; numbers by default
     notes: Sequence[str] = ()
     answer: str = ""
 
@@ -404,20 +354,7 @@ def _check_series(series: Mapping[str, NDArray[Any]], seeds: int, measured: Repo
 
 
 def render_report(view: ReportView) -> str:
-    """The page as text.
-
-    Args:
-        view: what it shows.
-
-    Returns:
-        HTML with its style, its script and its data inside.
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> page = render_report(ReportView(made, Summary(energy_j=339.0, time_s=3.97)))
-    >>> page.startswith("<!doctype html>"), "https://" in page
-    (True, False)
-    """
+    """The page as text."""
     said = words.sentence(view.plan, view.summary, len(view.seeds), view.subject)
     harvests = isinstance(view.plan, Plan) and view.plan.harvests
     return render_page(
@@ -447,10 +384,7 @@ def render_report(view: ReportView) -> str:
 
 
 def _answer(view: ReportView) -> str:
-    """What binds and what would help, why devices average as they do, and the run's notes.
-
-    A method has no plan, and so no answer but that of a run that learned nothing.
-    """
+    """What binds and what would help, why devices average as they do, and the run's notes."""
     account = view.plan
     planned = account.answer.text if isinstance(account, Plan) else ""
     lines = [('class="answer" id="answer"', view.answer or planned)]
@@ -462,22 +396,7 @@ def _answer(view: ReportView) -> str:
 
 
 def write_report(path: str | Path, view: ReportView) -> None:
-    """Write the page, whole or not at all.
-
-    Args:
-        path: of the HTML file; what lies there is replaced.
-        view: what it shows.
-
-    Raises:
-        ScenarioError: the place cannot be written.
-
-    >>> import joulemesh, tempfile
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_report(Path(folder, "report.html"), ReportView(made, Summary(339.0, 3.97)))
-    ...     Path(folder, "report.html").stat().st_size < 500_000
-    True
-    """
+    """Write the page, whole or not at all."""
     write_text(path, render_report(view))
 
 
@@ -487,17 +406,7 @@ def evaluated(
     costs: tuple[NDArray[Any], NDArray[Any]],
     target: float | None,
 ) -> ReportView:
-    """The view of a report, with curves and figures.
-
-    Args:
-        view: all that the page shows but these.
-        trace: the evaluations.
-        costs: joules and seconds after each of them, [evaluations] or [evaluations, seeds].
-        target: accuracy, or other score, asked for as target, or None.
-
-    Returns:
-        The view as it was if nothing has been evaluated.
-    """
+    """The view of a report, with curves and figures."""
     if not len(trace.iteration):
         return view
     energy, clock = costs

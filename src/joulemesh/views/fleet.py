@@ -1,11 +1,15 @@
-"""A fleet in a terminal: who is up and how far it has come, and what was found on its links."""
+"""Calibrations, links and fleets in a terminal."""
 
 from __future__ import annotations
 
 __all__ = [
     "FleetDisplay",
+    "calibration_lines",
     "check_summary",
+    "links_remarks",
+    "show_calibration",
     "show_check",
+    "show_links",
     "show_status",
     "status_summary",
     "status_table",
@@ -14,7 +18,7 @@ __all__ = [
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -25,9 +29,135 @@ from rich.text import Text
 
 from joulemesh.base.printable import printable, say
 from joulemesh.base.units import duration, energy, si
+from joulemesh.calibration.calibration import Calibration, Figure
+from joulemesh.deploy.links.transfers import LinkFigures, Timed
 from joulemesh.deploy.operator.standing import Probe, Standing
 from joulemesh.views.terminal import Cell, Column, fitted, open_console, show_table
 from joulemesh.views.words import percent
+
+_COLUMNS = [Column("figure", figures=False), Column("mean"), Column("95 % interval"), Column("±")]
+
+
+def _rows(found: Calibration) -> list[list[str]]:
+    """Figures with their intervals; those that are not known are left out."""
+    named: list[tuple[str, Figure | None, str]] = [
+        ("seconds of a step", found.step_s, "s"),
+        ("joules of a step, above rest", found.step_j, "J"),
+        ("joules of a step, in all", found.step_total_j, "J"),
+        ("watts at rest", found.idle_w, "W"),
+        ("watts while training", found.train_w, "W"),
+        ("seconds of a call beside its steps", found.overhead_s, "s"),
+    ]
+    return [[name, *_cells(figure, unit)] for name, figure, unit in named if figure is not None]
+
+
+def _cells(figure: Figure, unit: str) -> list[str]:
+    if not figure.blocks:
+        return [si(figure.mean, unit), "declared", ""]
+    ends = f"{si(figure.low, unit)} to {si(figure.high, unit)}"
+    return [si(figure.mean, unit), ends, f"{figure.relative:.1%}" if figure.mean else ""]
+
+
+def calibration_lines(found: Calibration) -> list[str]:
+    """What is to be read beside the figures: what was trained, where, by which meter; and notes."""
+    work, where = found.work, found.conditions
+    blocks = sum(block.kind == "train" for block in found.blocks)
+    seconds = sum(block.seconds for block in found.blocks)
+    machine = f"{where.machine}, {where.cores} cores"
+    known = [machine, where.accelerator, where.governor and f"governor {where.governor}"]
+    lines = [
+        f"trained  {work.model} on {work.dataset}, batches of {work.batch_size}; {blocks} blocks, "
+        f"{duration(round(seconds))} in all",
+        f"on       {'; '.join(part for part in known if part)}",
+        f"meter    {found.meter or 'none'}",
+    ]
+    notes = [f"note: {note}" for note in found.notes]
+    return [*lines, *notes, *(f"WIDE INTERVAL: {line}" for line in found.wide)]
+
+
+def show_calibration(found: Calibration, console: Console | None = None) -> None:
+    """Print the figures, and what is to be known about them."""
+    console = console or open_console()
+    show_table(console, _COLUMNS, _rows(found), title=found.name)
+    console.print(Text("\n".join(calibration_lines(found))), soft_wrap=True)
+
+
+_LINKS = (
+    Column("from", figures=False),
+    Column("to", figures=False),
+    Column("rate"),
+    Column("95 % interval", rank=1),
+    Column("alone", rank=2),
+    Column("all at once", rank=2),
+    Column("round trip", rank=2),
+    Column("sent again", rank=3),
+    Column("remarks", figures=False, prose=18),
+)
+
+
+def show_links(found: Sequence[LinkFigures], use: str, console: Console) -> None:
+    """Print every direction that was measured; those that could not be come first."""
+    rows = [_row(one, use) for one in sorted(found, key=lambda one: not one.trouble)]
+    show_table(console, _LINKS, rows, box=SIMPLE_HEAD)
+    for words in links_remarks(found, use):
+        console.print(Text(words))
+
+
+def _row(link: LinkFigures, use: str) -> list[Cell]:
+    either = next((one for one in (link.alone, link.together) if one is not None), None)
+    ends = (either.here, either.there) if either else (str(link.i), str(link.j))
+    if link.trouble:
+        return [*map(printable, ends), *["–"] * 6, Text(printable(link.trouble), "bold red")]
+    rate, taken = link.rate(use), link.chosen(use)
+    again = taken.retransmitted
+    return [
+        *map(printable, ends),
+        si(rate.bps, "bit/s"),
+        f"{si(rate.low, 'bit/s')} to {si(rate.high, 'bit/s')}",
+        _alone(link.alone),
+        _alone(link.together),
+        duration(taken.rtt_s),
+        "–" if again is None else percent(again),
+        Text("interval is wide", "yellow") if rate.wide else Text(""),
+    ]
+
+
+def _alone(timed: Timed | None) -> str:
+    return si(timed.rate.bps, "bit/s") if timed is not None and timed.seconds else "–"
+
+
+def links_remarks(found: Sequence[LinkFigures], use: str) -> Iterator[str]:
+    """What to do about figures that cannot be relied on."""
+    good = [one for one in found if not one.trouble]
+    wide = [one for one in good if one.rate(use).wide]
+    if wide:
+        yield (
+            f"{len(wide)} of {len(good)} rates have an interval wider than ±10 %: measure for "
+            "longer (--time 1min), while nothing else uses the network, or plan with plan.safety"
+        )
+    slower = [one for one in good if one.alone and one.together and _ratio(one) < 0.8]
+    if slower:
+        least = min(slower, key=_ratio)
+        assert least.alone is not None
+        yield (
+            f"{len(slower)} of {len(good)} rates fall by more than 20 % when all links are in use, "
+            f"{least.alone.here} to {least.alone.there} to {percent(_ratio(least))} of what it has "
+            "alone: devices share a medium or a processor"
+        )
+    if good and all(one.chosen(use).retransmitted is None for one in good):
+        yield (
+            "segments sent again are not known: this system does not show them (TCP_INFO, Linux "
+            "only)"
+        )
+
+
+def _ratio(link: LinkFigures) -> float:
+    assert link.alone is not None
+    assert link.together is not None
+    if not (link.alone.seconds and link.together.seconds):
+        return 1.0
+    return link.together.rate.bps / link.alone.rate.bps
+
 
 _MOST_ROWS = 40
 _SLOW_SHARE = 0.8  # of the planned rate, below which a link is shown as slow
@@ -62,25 +192,7 @@ _CHECK = (
 def status_table(
     standings: Sequence[Standing], console: Console, *, most_rows: int = _MOST_ROWS
 ) -> RenderableType:
-    """How the fleet stands, as something to print or to show live.
-
-    Of a large fleet the devices in trouble come first, then those that have come least far.
-
-    Args:
-        standings: of all devices.
-        console: where it is to be shown, which decides on the columns.
-        most_rows: how many devices have a row; the others are counted below.
-
-    >>> one = Standing(0, "gate", "training", 0, 3, 20, 1.5, 1.6, 6.0, 4.0, 3.5)
-    >>> console = Console(width=58)
-    >>> with console.capture() as caught:
-    ...     console.print(status_table([one], console))
-    >>> for line in caught.get().splitlines()[1:4]:
-    ...     print(line.strip())
-    device   doing      iteration   metered   remarks
-    ─────────────────────────────────────────────────
-    gate     training      3 / 20     1.5 J
-    """
+    """How the fleet stands, as something to print or to show live."""
     shown = list(standings)
     if len(shown) > most_rows:
         shown = sorted(shown, key=_urgency)[:most_rows]
@@ -136,11 +248,7 @@ def _names(names: Sequence[str], most: int = 3) -> str:
 
 
 def status_summary(standings: Sequence[Standing]) -> str:
-    """The fleet in a line: how many do what, how far they are, what they have spent.
-
-    >>> status_summary([Standing(0, "gate", "training", 0, 3, 20, 1.5), Standing(1, "barn")])
-    '1 of 2 devices answer: 1 training; iteration 3 of 20; 1.5 J metered, 0 J planned so far'
-    """
+    """The fleet in a line: how many do what, how far they are, what they have spent."""
     up = [one for one in standings if one.phase]
     head = f"{len(up):,} of {len(standings):,} devices answer"
     if not up:
@@ -185,22 +293,14 @@ def _check(one: Probe) -> list[Cell]:
 
 
 def _clock(seconds: float) -> str:
-    """How far a clock is off; what a round trip hides is no error.
-
-    >>> _clock(0.004), _clock(-42.0), _clock(7200.0)
-    ('exact', '42 s behind', '2 h ahead')
-    """
+    """How far a clock is off; what a round trip hides is no error."""
     if abs(seconds) < 0.5:
         return "exact"
     return f"{duration(abs(seconds))} {'ahead' if seconds > 0 else 'behind'}"
 
 
 def check_summary(probes: Sequence[Probe]) -> str:
-    """All links in a line.
-
-    >>> check_summary([Probe("laptop", "gate", "10.0.0.7:7711", True)])
-    'no problem on 1 link'
-    """
+    """All links in a line."""
     links = f"{len(probes):,} link{'' if len(probes) == 1 else 's'}"
     bad = sum(bool(one.trouble) for one in probes)
     mute = sum(not one.reachable for one in probes)
@@ -213,16 +313,7 @@ _HEAD_LINES = 6  # of a table that fits a terminal: its head, its foot and what 
 
 
 class FleetDisplay:
-    """Shows how a fleet stands.
-
-    Args:
-        quiet: show nothing.
-        every_s: seconds between two lines, if the output is not a terminal.
-        clock: seconds.
-
-    >>> with FleetDisplay(quiet=True) as display:
-    ...     display.show([Standing(0, "gate", "training", 0, 3, 20)])
-    """
+    """Shows how a fleet stands."""
 
     def __init__(
         self,

@@ -36,17 +36,11 @@ _EQUAL = {
 
 
 class Sizes(NamedTuple):
-    """How many samples there are to learn from.
+    """How many samples there are to learn from."""
 
-    Attributes:
-        train: training samples.
-        test: test samples.
-        classes: what they are told apart into; 0 where numbers or tokens are learned.
-    """
-
-    train: int
-    test: int
-    classes: int
+    train: int  # training samples
+    test: int  # test samples
+    classes: int  # what they are told apart into; 0 where numbers or tokens are learned
 
 
 def comparison_methods(
@@ -56,19 +50,7 @@ def comparison_methods(
     versions: Mapping[str, str],
     keys: Keys = _NO_KEYS,
 ) -> str:
-    """The setting of a comparison.
-
-    Args:
-        study: what was compared.
-        plan: of the scenario; None where it has none.
-        sizes: of the data, if they are known.
-        versions: software and hardware, name by name.
-        keys: of references, by what they are for (`joulemesh.views.publication.latex.keys_of`);
-            they stand in brackets behind it.
-
-    Returns:
-        A paragraph of plain text, to be edited.
-    """
+    """The setting of a comparison."""
     subject = Subject(dataset=study.dataset, model=study.model)
     parts = [
         *_world(study.scenario, plan),
@@ -90,21 +72,7 @@ def run_methods(
     keys: Keys = _NO_KEYS,
     notes: Sequence[str] = (),
 ) -> str:
-    """The setting of a run.
-
-    Args:
-        scenario: what was asked.
-        plan: that was carried out; None for a method without one.
-        subject: data, model and method, as far as they are not the scenario's.
-        sizes: of the data, if they are known.
-        seeds: of the repetitions.
-        versions: software and hardware, name by name.
-        keys: of references, by what they are for.
-        notes: what a reader of the plan should know.
-
-    Returns:
-        A paragraph of plain text, to be edited, and the notes.
-    """
+    """The setting of a run."""
     parameters = 0 if plan is None else plan.work.parameters
     cited = _cited(keys, f"method {subject.method}")
     what = f"The method was {subject.method}{cited}. " if subject.method else ""
@@ -309,31 +277,19 @@ def _named(versions: Mapping[str, str], names: Sequence[str]) -> list[str]:
 
 
 def _cited(keys: Keys, what: str) -> str:
-    """The references of something, behind its name.
-
-    >>> _cited({"method a": ("yan2024", "li2025")}, "method a"), _cited({}, "method b")
-    (' [yan2024, li2025]', '')
-    """
+    """The references of something, behind its name."""
     found = keys.get(what, ())
     return f" [{', '.join(found)}]" if found else ""
 
 
 def _span(values: Any, unit: str) -> str:
-    """A figure, or from the least to the most.
-
-    >>> _span(np.array([0.0032, 0.0096]), "s"), _span(np.array([1.0, 1.0]), "W")
-    ('3.2 ms to 9.6 ms', '1 W')
-    """
+    """A figure, or from the least to the most."""
     low, high = (si(float(end), unit) for end in (np.min(values), np.max(values)))
     return low if low == high else f"{low} to {high}"
 
 
 def _listed(seeds: Sequence[int]) -> str:
-    """Seeds in few words.
-
-    >>> _listed((0, 1, 2, 3)), _listed((7,)), _listed((3, 1))
-    ('seeds 0 to 3', 'seed 7', 'seeds 3, 1')
-    """
+    """Seeds in few words."""
     if len(seeds) == 1:
         return f"seed {seeds[0]}"
     if list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
@@ -342,9 +298,5 @@ def _listed(seeds: Sequence[int]) -> str:
 
 
 def _and(words: Sequence[str]) -> str:
-    """A list in a sentence.
-
-    >>> _and(["a"]), _and(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
+    """A list in a sentence."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

@@ -1,4 +1,4 @@
-"""A plan boiled down to what fits a picture: few rows, few points, few lines."""
+"""Data of charts, thinned to what a screen or a page shows; no drawing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ __all__ = [
     "BINDING_WORDS",
     "MOST_DOTS",
     "Grid",
+    "Histogram",
+    "battery_data",
     "battery_left",
+    "chart_data",
     "departed",
     "device_labels",
     "drawn",
@@ -18,24 +21,31 @@ __all__ = [
     "gantt_data",
     "harvest_data",
     "iteration_data",
+    "label_data",
     "link_energy_j",
     "map_data",
     "metered_flow",
     "method_flow",
+    "metric_data",
+    "rounds_data",
     "rounds_grid",
     "route_words",
+    "series_data",
 ]
 
-from collections.abc import Iterator, Mapping, Sequence
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import shorten
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.base.errors import ScenarioError
+from joulemesh.data.partition import labelled_devices
 from joulemesh.ledger import total_of
+from joulemesh.metrics import Metric, further_of, reported, score_metric
 from joulemesh.planning.gantt import Draft, Gantt
 from joulemesh.planning.plan import Account, Plan
 
@@ -57,12 +67,7 @@ _MOST_DRAWN = 10_000  # more cannot be told apart
 
 
 def device_labels(plan: Account) -> list[str] | None:
-    """The devices' names for matplotlib, long ones cut; None without any.
-
-    >>> import joulemesh
-    >>> device_labels(joulemesh.plan(joulemesh.Scenario.preset("default"))) is None
-    True
-    """
+    """The devices' names for matplotlib, long ones cut; None without any."""
     if not plan.names:
         return None
     short = (shorten(name, _LONGEST_NAME, placeholder="…") or "…" for name in plan.names)
@@ -71,53 +76,31 @@ def device_labels(plan: Account) -> list[str] | None:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Rounds as a picture of few rows and columns.
+    """Rounds as a picture of few rows and columns."""
 
-    Attributes:
-        values: float64 [rows, columns]: mean rounds of the devices that take part; NaN where
-            nobody does.
-        devices: number of devices N behind the rows.
-        iterations: number n of iterations behind the columns.
-        sorted: True when devices are sorted by their mean rounds (several share a row).
-    """
-
+    # float64 [rows, columns]: mean rounds of the devices that take part; NaN where nobody does
     values: FloatArray
-    devices: int
-    iterations: int
-    sorted: bool
+    devices: int  # number of devices N behind the rows
+    iterations: int  # number n of iterations behind the columns
+    sorted: bool  # True when devices are sorted by their mean rounds (several share a row)
 
 
 def every(count: int, most: int) -> IntArray:
-    """Positions of at most ``most`` of ``count`` things, evenly spread, first and last included.
-
-    >>> every(5, 10).tolist(), every(101, 3).tolist()
-    ([0, 1, 2, 3, 4], [0, 50, 100])
-    """
+    """Positions of at most ``most`` of ``count`` things, evenly spread, first and last included."""
     if count <= most:
         return np.arange(count, dtype=np.int64)
     return np.unique(np.rint(np.linspace(0, count - 1, most)).astype(np.int64))
 
 
 def few_digits(values: NDArray[Any], digits: int = 5) -> Any:
-    """Nested lists of figures with few digits; what is not finite becomes None.
-
-    >>> few_digits(np.array([[1 / 3, np.inf]]), 2)
-    [[0.33, None]]
-    """
+    """Nested lists of figures with few digits; what is not finite becomes None."""
     if values.ndim > 1:
         return [few_digits(row, digits) for row in values]
     return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in values.tolist()]
 
 
 def frame_m(plan: Plan) -> tuple[float, float, float, float]:
-    """Left, right, bottom and top of the map: a square round all devices, in metres.
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> left, right, bottom, top = frame_m(made)
-    >>> bool(np.isclose(right - left, top - bottom))
-    True
-    """
+    """Left, right, bottom and top of the map: a square round all devices, in metres."""
     positions = plan.world.graph.positions_m
     low, high = positions.min(axis=0), positions.max(axis=0)
     half = 0.54 * max(float((high - low).max()), 1.0)
@@ -126,52 +109,24 @@ def frame_m(plan: Plan) -> tuple[float, float, float, float]:
 
 
 def drawn(count: int) -> IntArray:
-    """Positions of the links or devices that a map draws: all, or some of very many.
-
-    >>> len(drawn(20)), len(drawn(1_000_000))
-    (20, 10000)
-    """
+    """Positions of the links or devices that a map draws: all, or some of very many."""
     return every(count, _MOST_DRAWN)
 
 
 def link_energy_j(plan: Plan, links: IntArray) -> FloatArray:
-    """Joules charged when one model crosses a link in both directions.
-
-    Args:
-        plan: the plan; under fading its forecast (the quantile of link energy) is priced.
-        links: int64 [L], positions in the graph's edge list.
-
-    Returns:
-        float64 [L], by the plan's accounting: twice as much where both ends pay.
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> energy = link_energy_j(made, made.timeline.route.link_index)
-    >>> bool(np.isclose(energy.sum(), made.exchange_j[0].sum()))  # a tree: up once, down once
-    True
-    """
+    """Joules charged when one model crosses a link in both directions."""
     payers = 2.0 if plan.scenario.plan.pays == "both-ends" else 1.0
     bits = plan.work.model_bits
     return plan.ground.forecast_at(0, links).for_messages(bits).weight() * bits * payers
 
 
 def departed(plan: Plan) -> NDArray[np.bool_]:
-    """bool [N]: who has left before the end.
-
-    >>> import joulemesh
-    >>> departed(joulemesh.plan(joulemesh.Scenario.preset("adaptive"))).any().item()
-    False
-    """
+    """bool [N]: who has left before the end."""
     return np.asarray(~plan.active[-1])
 
 
 def route_words(plan: Plan) -> str:
-    """What the drawn route is, in a few words.
-
-    >>> import joulemesh
-    >>> route_words(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
-    'tree'
-    """
+    """What the drawn route is, in a few words."""
     if plan.world.channel.fading:
         return f"{plan.scheme} as forecast"
     changes = plan.timeline.routes is not None or not plan.active.all()
@@ -181,21 +136,7 @@ def route_words(plan: Plan) -> str:
 
 
 def rounds_grid(plan: Account, rows: int, columns: int) -> Grid:
-    """The rounds τ[t, i] on at most ``rows`` × ``columns`` cells, a device (or several) a row.
-
-    Args:
-        plan: the plan.
-        rows: most rows; with more devices they are sorted by mean rounds and share rows.
-        columns: most columns; with more iterations neighbours share columns.
-
-    Returns:
-        Means over the devices and iterations of a cell that take part.
-
-    >>> import joulemesh
-    >>> grid = rounds_grid(joulemesh.plan(joulemesh.Scenario.preset("adaptive")), 5, 10)
-    >>> grid.values.shape, grid.sorted
-    ((5, 10), True)
-    """
+    """The rounds τ[t, i] on at most ``rows`` × ``columns`` cells, a device (or several) a row."""
     iterations, devices = plan.rounds.shape
     crowded = devices > rows
     order = np.arange(devices)
@@ -217,21 +158,7 @@ def rounds_grid(plan: Account, rows: int, columns: int) -> Grid:
 
 
 def battery_left(plan: Plan, when: IntArray) -> Iterator[FloatArray]:
-    """What is left of each battery after some of the iterations.
-
-    Args:
-        plan: the plan.
-        when: int64 [P], the iterations, ascending; 0 is the start.
-
-    Yields:
-        float64 [N] fractions, for each of them.
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> first, *_, last = battery_left(made, np.array([0, 50, 100]))
-    >>> bool((first == 1).all()), bool(np.allclose(last, made.margin_j / made.energy_budget_j))
-    (True, True)
-    """
+    """What is left of each battery after some of the iterations."""
     spent = np.zeros(len(plan.energy_budget_j))
     round_j = plan.world.devices.round_energy_j
     alike = len(plan.exchange_j) == 1
@@ -250,20 +177,11 @@ def battery_left(plan: Plan, when: IntArray) -> Iterator[FloatArray]:
 
 
 _MOST_BARS = 3_000
-_MOST_ROWS = 60
+_MOST_LANES = 60
 
 
 def gantt_data(plan: Plan) -> list[dict[str, Any]]:
-    """What ``gantt.js`` draws: the first iteration that exchanges, and the longest.
-
-    With many messages, plays and chunks of a transmission are one bar; with many devices, those
-    that finish last have a row (``shown``).
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> [one["title"] for one in gantt_data(made)]
-    ['iteration 1', 'iteration 72 (the longest)']
-    """
+    """What ``gantt.js`` draws: the first iteration that exchanges, and the longest."""
     exchanging = np.flatnonzero(plan.exchanged)
     first = int(exchanging[0]) if len(exchanging) else 0
     seconds = plan.planned.latency_s
@@ -278,18 +196,7 @@ def gantt_data(plan: Plan) -> list[dict[str, Any]]:
 
 
 def iteration_data(plan: Plan, iteration: int, most: int = _MOST_BARS) -> dict[str, Any] | None:
-    """One iteration (1..n) with few bars; None where it sends more messages than can be looked at.
-
-    Args:
-        plan: the plan.
-        iteration: which.
-        most: bars that may be drawn.
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> iteration_data(made, 7)["iteration"]
-    7
-    """
+    """One iteration (1..n) with few bars; None where it sends too many messages."""
     if not 1 <= iteration <= plan.iterations:
         raise ScenarioError(f"iteration {iteration} is not one of 1..{plan.iterations}")
     try:
@@ -312,12 +219,12 @@ def _draft(plan: Plan, iteration: int, most: int) -> Draft:
 def _last(draft: Draft, most: int) -> list[int]:
     """All devices, or of many those that finish last, by their numbers."""
     devices, bars = len(draft.counts), int(draft.counts.sum()) + len(draft.resting)
-    if devices <= _MOST_ROWS and bars <= most:
+    if devices <= _MOST_LANES and bars <= most:
         return list(range(devices))
     order = np.argsort(-draft.until_s, kind="stable")
     order = order[draft.counts[order] > 0]
     fitting = max(1, int(np.searchsorted(np.cumsum(draft.counts[order]), most, side="right")))
-    return sorted(order[: min(_MOST_ROWS, fitting)].tolist())
+    return sorted(order[: min(_MOST_LANES, fitting)].tolist())
 
 
 def _short(chart: Gantt) -> dict[str, Any]:
@@ -338,16 +245,7 @@ _MOST_JOINTS = 1_200  # pairs of cells that are joined
 
 
 def map_data(plan: Plan) -> dict[str, Any]:
-    """What ``map.js`` draws: places, links and what they cost, the route, and what binds whom.
-
-    Args:
-        plan: the plan; with more than `MOST_DOTS` devices there are ``cells`` in place of ``at``.
-
-    >>> import joulemesh
-    >>> data = map_data(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
-    >>> len(data["at"]), len(data["route"]["ends"]), "cells" in data
-    (20, 19, False)
-    """
+    """What ``map.js`` draws: places, links and what they cost, the route, and what binds whom."""
     graph, used = plan.world.graph, np.unique(plan.timeline.route.link_index)
     energy = link_energy_j(plan, drawn(len(graph.edges)))
     data: dict[str, Any] = {
@@ -453,24 +351,7 @@ _USES = {
 
 
 def flow_data(account: Account, names: Sequence[str] = ()) -> dict[str, Any]:
-    """What ``flow.js`` draws: joules from every battery to all that they went on.
-
-    Few devices are named; many are grouped by what binds them. Each row adds up to what its
-    batteries held and harvested.
-
-    Args:
-        account: a plan, or what a method costs.
-        names: of the devices; the account's own by default.
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> flow = flow_data(made)
-    >>> flow["sources"][3]["name"], [use["key"] for use in flow["uses"]]
-    ('device 3', ['train', 'send', 'left'])
-    >>> total = sum(sum(source["joules"]) for source in flow["sources"])
-    >>> bool(abs(total / made.energy_budget_j.sum() - 1) < 1e-4)
-    True
-    """
+    """What ``flow.js`` draws: joules from every battery to all that they went on."""
     spilled = account.spilled_total_j if isinstance(account, Plan) else np.zeros(1)
     stored = account.supplied_j - account.energy_budget_j
     columns = {
@@ -512,13 +393,7 @@ def _groups(account: Account, names: Sequence[str]) -> Sequence[tuple[str, NDArr
 
 
 def method_flow(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The same for methods that are compared, from the rows of their table; None without any.
-
-    >>> row = {"method": "a", "compute_j": 3.0, "transmit_j": 1.0, "receive_j": 0.0, "idle_j": None,
-    ...        "leftover_j": -0.5, "iterations": 2}
-    >>> method_flow([row])["sources"]
-    [{'name': 'a', 'joules': [3.0, 1.0]}]
-    """
+    """The same for methods that are compared, from the rows of their table; None without any."""
     names = {"train": "compute", "send": "transmit", "receive": "receive"}
     names |= {"rest": "idle", "left": "leftover"}
     ran = [row for row in rows if row["iterations"] is not None]
@@ -541,17 +416,7 @@ def method_flow(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 def metered_flow(
     uses: Mapping[str, FloatArray], names: Sequence[str], who: NDArray[np.int64]
 ) -> dict[str, Any]:
-    """The same for devices that have told what they spent.
-
-    Args:
-        uses: joules [N] by what they went on, and what is left.
-        names: of the devices.
-        who: whose joules are known; many of them are one source.
-
-    >>> spent = {"train": np.array([3.0, 1.0]), "left": np.array([2.0, 0.0])}
-    >>> metered_flow(spent, ("gate", "barn"), np.array([0, 1]))["sources"][0]
-    {'name': 'gate', 'joules': [3.0, 2.0]}
-    """
+    """The same for devices that have told what they spent."""
     kept = {key: joules for key, joules in uses.items() if (joules[who] > 0).any()}
     groups = [(names[device], np.array([device])) for device in who.tolist()]
     if len(who) > _NAMED:
@@ -567,15 +432,7 @@ def metered_flow(
 
 
 def harvest_data(plan: Plan) -> dict[str, Any] | None:
-    """What all batteries gained and spent up to each iteration; None where nothing is harvested.
-
-    >>> import joulemesh
-    >>> sunny = {"devices.harvest_w": 0.5, "plan.iterations": 5}
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive").override(sunny))
-    >>> data = harvest_data(made)
-    >>> data["when"], bool(np.isclose(data["spent"][-1], made.spent_j.sum(), rtol=1e-4))
-    ([0, 1, 2, 3, 4, 5], True)
-    """
+    """What all batteries gained and spent up to each iteration; None where nothing is harvested."""
     if not plan.harvests:
         return None
     when = every(plan.iterations + 1, _MOST_POINTS)
@@ -587,4 +444,117 @@ def harvest_data(plan: Plan) -> dict[str, Any] | None:
             name: few_digits(np.concatenate([[0.0], np.cumsum(joules)])[when])
             for name, joules in so_far.items()
         },
+    }
+
+
+Histogram: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]]
+
+_GRID_ROWS, _GRID_COLUMNS = 400, 500
+_MOST_LINES = 200
+_ABSENT = 65535
+
+
+def chart_data(
+    plan: Account,
+    series: Mapping[str, NDArray[Any]],
+    histogram: Histogram | None,
+    class_names: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Everything that the page's script draws; without a plan there is no route and no binding."""
+    names = {"names": plan.names} if 0 < len(plan.names) <= MOST_DOTS else {}
+    measured = reported(plan.scenario.training)
+    return {
+        **names,
+        "kinds": BINDING_WORDS,
+        "series": series_data(series),
+        "score": metric_data(score_metric(measured.score)),
+        "metrics": [metric_data(metric) for metric in further_of(*measured)],
+        "rounds": rounds_data(plan),
+        "battery": battery_data(plan) if isinstance(plan, Plan) else None,
+        "labels": None if histogram is None else label_data(plan, histogram, class_names),
+        "harvest": harvest_data(plan) if isinstance(plan, Plan) else None,
+        "gantt": gantt_data(plan) if isinstance(plan, Plan) else [],
+        "flow": flow_data(plan),
+        "map": map_data(plan) if isinstance(plan, Plan) else None,
+    }
+
+
+def series_data(series: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Each series as its mean over seeds, and its range where seeds differ."""
+    data: dict[str, Any] = {}
+    for name, values in series.items():
+        rows = np.atleast_2d(np.asarray(values, np.float64))
+        data[name] = {"mean": few_digits(rows.mean(axis=0))}
+        if len(rows) > 1:
+            data[name]["low"] = few_digits(rows.min(axis=0))
+            data[name]["high"] = few_digits(rows.max(axis=0))
+    return data
+
+
+def metric_data(metric: Metric) -> dict[str, Any]:
+    """A metric that the page can draw."""
+    return {name: getattr(metric, name) for name in ("name", "label", "share", "devices")}
+
+
+def rounds_data(plan: Account) -> dict[str, Any]:
+    """The rounds as 16-bit cells in base64: value = cell × scale, 65535 where nobody takes part."""
+    grid = rounds_grid(plan, _GRID_ROWS, _GRID_COLUMNS)
+    present = np.isfinite(grid.values)
+    values = np.where(present, grid.values, 0.0)
+    top = float(values.max())
+    exact = top < _ABSENT and bool((values == np.rint(values)).all())
+    scale = 1.0 if exact else top / (_ABSENT - 1)
+    cells = np.where(present, np.rint(values / scale), _ABSENT).astype("<u2")
+    return {
+        "shape": list(cells.shape),
+        "cells": base64.b64encode(cells.tobytes()).decode("ascii"),
+        "scale": scale,
+        "least": float(values[present].min()),
+        "most": top,
+        "devices": grid.devices,
+        "iterations": grid.iterations,
+        "sorted": grid.sorted,
+        "skipped": (np.flatnonzero(~plan.exchanged) + 1).tolist(),
+    }
+
+
+def battery_data(plan: Plan) -> dict[str, Any]:
+    """What is left of each battery; with many devices, quantiles among those that share a bind."""
+    few = len(plan.energy_budget_j) <= _MOST_LINES
+    when = every(plan.iterations + 1, _MOST_POINTS if few else _MOST_POINTS // 2)
+    data: dict[str, Any] = {"when": when.tolist(), "lines": [], "bands": []}
+    if few:
+        left = np.stack(list(battery_left(plan, when)), axis=1)
+        data["lines"] = [
+            {"device": i, "kind": str(kind), "left": few_digits(own, 3)}
+            for i, (kind, own) in enumerate(zip(plan.binding, left, strict=True))
+        ]
+        return data
+    groups = [(kind, plan.binding == kind) for kind in BINDING_KINDS]
+    groups = [(kind, mine) for kind, mine in groups if mine.any()]
+    # One point in time after another: all devices' batteries at all of them would not be few.
+    levels = np.array(
+        [
+            [np.quantile(left[mine], (0.05, 0.5, 0.95)) for _, mine in groups]
+            for left in battery_left(plan, when)
+        ]
+    )
+    for k, (kind, mine) in enumerate(groups):
+        low, middle, high = (few_digits(level, 3) for level in levels[:, k].T)
+        band = {"kind": kind, "count": int(mine.sum()), "low": low, "middle": middle, "high": high}
+        data["bands"].append(band)
+    return data
+
+
+def label_data(plan: Account, histogram: Histogram, class_names: Sequence[str]) -> dict[str, Any]:
+    """Labels of some devices, and the names of the classes."""
+    count = len(plan.energy_budget_j)
+    shown = labelled_devices(count)
+    counts = histogram(shown)
+    names = list(class_names) or [str(k) for k in range(counts.shape[1])]
+    return {
+        "devices": shown.tolist(),
+        "counts": counts.tolist(),
+        "classes": [str(name) for name in names],
+        "of": count,
     }

@@ -1,10 +1,18 @@
-"""Which figures are asked for: their formats and their width; loads no Matplotlib."""
+"""Formats, widths and colours of figures; loads no Matplotlib."""
 
 from __future__ import annotations
 
 __all__ = [
+    "BINDING",
+    "BINDING_ON_ANY",
+    "BINDING_PRINTED",
+    "CURVES",
     "FORMATS",
+    "HUB",
+    "INK",
     "ON_SCREEN",
+    "PRINTED",
+    "SKIPPED",
     "TWO_COLUMNS_IN",
     "WIDTHS",
     "Printing",
@@ -37,17 +45,7 @@ _NARROWEST, _WIDEST = 1.0, 40.0
 
 
 def width_in(width: str | float) -> float:
-    """The inches that a width stands for.
-
-    Args:
-        width: one of `WIDTHS`, or inches.
-
-    Raises:
-        ScenarioError: it is neither, or no usable number of inches.
-
-    >>> round(width_in("ieee"), 3), width_in("4.5")
-    (3.487, 4.5)
-    """
+    """The inches that a width stands for."""
     known = ", ".join(WIDTHS)
     if isinstance(width, str) and width.strip().lower() in WIDTHS:
         return WIDTHS[width.strip().lower()]
@@ -65,17 +63,7 @@ def width_in(width: str | float) -> float:
 
 
 def read_formats(formats: str | Sequence[str]) -> tuple[str, ...]:
-    """The formats that are asked for, each once.
-
-    Args:
-        formats: some of `FORMATS`, in a list or in one text with commas.
-
-    Raises:
-        ScenarioError: one is unknown, or there is none.
-
-    >>> read_formats("pdf, .PGF,pdf")
-    ('pdf', 'pgf')
-    """
+    """The formats that are asked for, each once."""
     asked = formats.split(",") if isinstance(formats, str) else formats
     named = [one.strip().lower().removeprefix(".") for one in asked]
     unknown = next((one for one in named if one not in FORMATS), None)
@@ -88,29 +76,17 @@ def read_formats(formats: str | Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Printing:
-    """The figures that are asked for.
+    """The figures that are asked for."""
 
-    Attributes:
-        formats: some of `FORMATS`.
-        width: inches; None for the size of a screen, in a sans-serif face and with a title.
-
-    >>> Printing.asked("pdf,pgf", "ieee-wide").formats, Printing.asked(None, None)
-    (('pdf', 'pgf'), None)
-    """
-
-    formats: tuple[str, ...] = ("png", "svg")
+    formats: tuple[str, ...] = ("png", "svg")  # some of `FORMATS`
+    # inches; None for the size of a screen, in a sans-serif face and with a title
     width: float | None = None
 
     @classmethod
     def asked(
         cls, formats: str | Sequence[str] | None, width: str | float | None
     ) -> Printing | None:
-        """What a user asks for; None if it is nothing in particular.
-
-        Args:
-            formats: some of `FORMATS`, in a list or in one text with commas; None for PNG and SVG.
-            width: one of `WIDTHS`, or inches; None for the size of a screen.
-        """
+        """What a user asks for; None if it is nothing in particular."""
         if formats is None and width is None:
             return None
         return cls(
@@ -121,3 +97,63 @@ class Printing:
 
 ON_SCREEN = Printing()
 """What is drawn unless something is asked for."""
+
+
+# Okabe and Ito's colours, told apart by colour-blind readers too. Their yellow is too pale for a
+# curve on white: an eighth curve is ochre.
+_BLUE, _VERMILLION, _GREEN, _PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+_ORANGE, _SKY, _BLACK, _YELLOW = "#E69F00", "#56B4E9", "#000000", "#F0E442"
+
+CURVES = (_BLUE, _VERMILLION, _GREEN, _PURPLE, _ORANGE, _SKY, _BLACK, "#8A6D00")
+"""Of curves in one figure, in this order."""
+
+PRINTED = (
+    "#255BA0",
+    "#EE550E",
+    "#51174E",
+    "#6CA7DC",
+    "#A15D79",
+    "#000000",
+    "#862505",
+    "#AAC07B",
+)
+"""Of curves on paper, in this order: apart by lightness alone, so that a grey print shows them."""
+
+BINDING = {
+    "energy": _VERMILLION,
+    "deadline": _BLUE,
+    "time": _PURPLE,
+    "idle": _ORANGE,
+    "policy": _GREEN,
+    "left": "#7F7F7F",
+}
+"""Of devices, by what limits their rounds."""
+
+BINDING_ON_ANY = {
+    "energy": "#e0701a",
+    "deadline": "#2a8fd0",
+    "time": "#c2699a",
+    "idle": "#b98200",
+    "policy": "#12a67c",
+    "left": "#8a8f98",
+}
+"""The same, brightened or darkened until they stand on white and on black."""
+
+BINDING_PRINTED = {
+    "energy": "#EE550E",
+    "deadline": "#255BA0",
+    "time": "#51174E",
+    "idle": "#6CA7DC",
+    "policy": "#AAC07B",
+    "left": "#D2D2D2",
+}
+"""The same on paper, apart by lightness alone."""
+
+HUB = _YELLOW
+"""Of the star that marks the root of a tree."""
+
+SKIPPED = _VERMILLION
+"""Of iterations that go without an exchange."""
+
+INK = "#18212D"
+"""Of a route's edge, so that it is the boldest line whatever its links cost."""

@@ -29,13 +29,11 @@ from joulemesh.planning.plan import Plan
 from joulemesh.scenario import SECTIONS, Budget, Origin, Scenario
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.result import Result
-from joulemesh.views import words
+from joulemesh.views import report, words
+from joulemesh.views.charts import BINDING_WORDS, every, map_data, route_words
 from joulemesh.views.page import asset
-from joulemesh.views.palette import BINDING_ON_ANY
-from joulemesh.views.plan.digest import BINDING_WORDS, every, route_words
-from joulemesh.views.run import report
-from joulemesh.views.run.charts import map_data
-from joulemesh.views.run.report import Summary
+from joulemesh.views.printing import BINDING_ON_ANY
+from joulemesh.views.report import Summary
 from joulemesh.views.words import value_words
 from joulemesh.world.topology import topology_of
 
@@ -55,21 +53,7 @@ def curve_svg(
     zero: bool = False,
     percent: bool = False,
 ) -> str:
-    """One curve over the iterations, with the ends of its axes.
-
-    Args:
-        x: iterations, ascending.
-        y: figures.
-        band: low and high around them.
-        zero: begin the axis at 0.
-        percent: figures are fractions.
-
-    Returns:
-        An ``svg`` element.
-
-    >>> curve_svg(np.array([1, 2]), np.array([0.0, 1.0]), percent=True).count("100.0&nbsp;%")
-    1
-    """
+    """One curve over the iterations, with the ends of its axes."""
     parts = [y] if band is None else [y, *band]
     known = np.concatenate([part[np.isfinite(part)] for part in parts])
     if not len(known):
@@ -109,16 +93,10 @@ def _figure_sketches(value: float, percent: bool) -> str:
 
 
 def map_svg(plan: Plan) -> str:
-    """Devices in the colour of what binds them, links, and the route on top.
-
-    >>> import joulemesh
-    >>> picture = map_svg(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
-    >>> picture.count("<circle"), picture.count("<title>")
-    (20, 20)
-    """
+    """Devices in the colour of what binds them, links, and the route on top."""
     opening = f'<svg width="{_SIDE}" height="{_SIDE}" viewBox="0 0 {_SIDE} {_SIDE}" role="img">'
     if plan.world.graph.devices > _MOST_DOTS:
-        from joulemesh.views.plan.figure import map_image  # needs matplotlib, which takes a second
+        from joulemesh.views.plan_figure import map_image  # needs matplotlib, which takes a second
 
         picture = base64.b64encode(map_image(plan, 2 * _SIDE)).decode("ascii")
         size = f'width="{_SIDE}" height="{_SIDE}"'
@@ -186,11 +164,7 @@ def _figure_html(picture: str, caption: str) -> str:
 
 
 def scenario_html(scenario: Scenario) -> str:
-    """What is asked, in one sentence, and every field that was set.
-
-    >>> "fashion-mnist" in scenario_html(Scenario(training={"dataset": "fashion-mnist"}))
-    True
-    """
+    """What is asked, in one sentence, and every field that was set."""
     rows, origins, network = [], scenario.origins(), scenario.network
     named = origins["network.profile"].kind == "given"
     filled = None if named else Origin("profile", str(network.profile))
@@ -240,13 +214,7 @@ def _time_words(budget: Budget) -> str:
 
 
 def plan_html(plan: Plan) -> str:
-    """The plan in one sentence, its figures, the map, rounds over time, and the devices.
-
-    >>> import joulemesh
-    >>> page = plan_html(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
-    >>> "are to learn" in page, page.count("<svg"), "http" in page
-    (True, 2, False)
-    """
+    """The plan in one sentence, its figures, the map, rounds over time, and the devices."""
     summary = Summary(float(plan.spent_j.sum()), plan.time_s)
     return _block(
         f"<p>{report.text(words.sentence(plan, summary, 1))}</p>",

@@ -27,8 +27,7 @@ from PIL import Image
 
 from joulemesh.base.units import duration, energy, prefixed
 from joulemesh.planning.plan import Plan
-from joulemesh.views.palette import BINDING, BINDING_PRINTED, HUB, INK, SKIPPED
-from joulemesh.views.plan.digest import (
+from joulemesh.views.charts import (
     BINDING_KINDS,
     BINDING_WORDS,
     departed,
@@ -39,7 +38,15 @@ from joulemesh.views.plan.digest import (
     rounds_grid,
     route_words,
 )
-from joulemesh.views.publication.printing import TWO_COLUMNS_IN, width_in
+from joulemesh.views.printing import (
+    BINDING,
+    BINDING_PRINTED,
+    HUB,
+    INK,
+    SKIPPED,
+    TWO_COLUMNS_IN,
+    width_in,
+)
 from joulemesh.views.style import styled
 
 FloatArray = NDArray[np.float64]
@@ -51,36 +58,15 @@ _SHADES = 64  # colours of links in a fine map
 
 @dataclass(frozen=True)
 class Links:
-    """What a colour bar and a title need.
+    """What a colour bar and a title need."""
 
-    Attributes:
-        mappable: the colours.
-        unit: of their figures.
-        drawn: how many links are drawn, of all.
-    """
-
-    mappable: ScalarMappable
-    unit: str
-    drawn: int
+    mappable: ScalarMappable  # the colours
+    unit: str  # of their figures
+    drawn: int  # how many links are drawn, of all
 
 
 def draw_map(axes: Axes, plan: Plan, binding: Mapping[str, str] = BINDING) -> Links:
-    """Draw devices, links and route.
-
-    Args:
-        axes: where.
-        plan: the plan; with many devices fewer links are drawn, thinner and as a raster.
-        binding: colours of devices by what limits their rounds.
-
-    Returns:
-        The links' colours, for a colour bar.
-
-    >>> import joulemesh
-    >>> from matplotlib.figure import Figure
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> draw_map(Figure().add_subplot(), made).unit
-    'mJ'
-    """
+    """Draw devices, links and route."""
     graph = plan.world.graph
     shown = drawn(len(graph.edges))
     energy = link_energy_j(plan, shown)
@@ -214,21 +200,7 @@ _LEGEND: dict[str, Any] = {
 def draw_energy(
     axes: Axes, plan: Plan, binding: Mapping[str, str] = BINDING, *, narrow: bool = False
 ) -> None:
-    """Bars of training and exchange inside each battery; bands when there are many devices.
-
-    Args:
-        axes: where.
-        plan: the plan.
-        binding: colours of devices by what limits their rounds.
-        narrow: in one column of a page: the title has a line of its own, above the keys.
-
-    >>> import joulemesh
-    >>> from matplotlib.figure import Figure
-    >>> axes = Figure().add_subplot()
-    >>> draw_energy(axes, joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
-    >>> axes.get_ylabel()
-    'energy [J]'
-    """
+    """Bars of training and exchange inside each battery; bands when there are many devices."""
     scale, unit = prefixed(float(plan.supplied_j.max()), "J")
     if len(plan.supplied_j) <= _MOST_BARS:
         keys = _bars(axes, plan, scale, binding)
@@ -293,24 +265,7 @@ def _bars(axes: Axes, plan: Plan, scale: float, binding: Mapping[str, str]) -> l
 def energy_bands(
     plan: Plan, bins: int
 ) -> tuple[NDArray[np.int64], FloatArray, dict[str, FloatArray]]:
-    """Quantiles of what devices spend, the devices sorted by battery and dealt to bins.
-
-    Args:
-        plan: the plan.
-        bins: number of bins, at most the number of devices.
-
-    Returns:
-        int64 [bins + 1] bounds of the bins among the sorted devices; float64 [bins] mean battery,
-        with what it gains;
-        for each thing that binds float64 [3, bins]: quantiles 0.05, 0.5, 0.95 of the joules spent
-        by the devices that it binds (NaN where a bin has none).
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> bounds, battery, spent = energy_bands(made, 4)
-    >>> bounds.tolist(), battery.shape, sorted(spent)
-    ([0, 5, 10, 15, 20], (4,), ['deadline', 'energy'])
-    """
+    """Quantiles of what devices spend, the devices sorted by battery and dealt to bins."""
     order = np.lexsort((plan.spent_j, plan.supplied_j))
     bounds = np.linspace(0, len(order), bins + 1).astype(np.int64)
     battery = np.add.reduceat(plan.supplied_j[order], bounds[:-1]) / np.diff(bounds)
@@ -361,23 +316,7 @@ _ABSENT = "0.82"
 
 
 def plan_figure(plan: Plan, width: str | float | None = None) -> Figure:
-    """Draw a plan: (a) devices, links and route, (b) rounds, (c) energy against batteries.
-
-    Args:
-        plan: the plan.
-        width: for a paper (`joulemesh.views.publication.printing.WIDTHS`, or inches), where the
-            caption takes the place of the title; a single column has the panels below each other.
-            None for a screen.
-
-    Returns:
-        A figure belonging to no window and no global state; of two journal columns' width unless
-        another is given.
-
-    >>> import joulemesh
-    >>> figure = plan_figure(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
-    >>> [axes.get_title(loc="left").split()[0] for axes in figure.axes[:3]]
-    ['(a)', '(b)', '(c)']
-    """
+    """Draw a plan: (a) devices, links and route, (b) rounds, (c) energy against batteries."""
     inches = 7.2 if width is None else width_in(width)
     column = inches < TWO_COLUMNS_IN
     with styled(_STYLE, printed=width is not None):
@@ -488,20 +427,7 @@ def _draw_rounds(figure: Figure, axes: Axes, plan: Plan) -> None:
 
 
 def map_image(plan: Plan, pixels: int) -> bytes:
-    """The map alone, without axes and on a clear ground, as a square PNG.
-
-    Args:
-        plan: the plan.
-        pixels: width and height.
-
-    Returns:
-        The file's bytes; its edges are the limits of `joulemesh.views.plan.digest.frame_m`.
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> map_image(made, 64)[:4]
-    b'\\x89PNG'
-    """
+    """The map alone, without axes and on a clear ground, as a square PNG."""
     with styled(_STYLE):
         figure = Figure(figsize=(pixels / 200, pixels / 200))
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))

@@ -129,22 +129,7 @@ class Tex(str):
 
 
 def escape(text: str) -> str:
-    r"""Make any text safe to stand in a LaTeX document, with every engine and font encoding.
-
-    Letters with accents become commands, which BibTeX sorts by. What pdfLaTeX has no letter for is
-    set by number with XeLaTeX and LuaLaTeX, and named by it with pdfLaTeX.
-
-    Args:
-        text: anything; `Tex` is left as it is.
-
-    Returns:
-        LaTeX that shows the text.
-
-    >>> print(escape("balanced:tau1=4_50% & Hegedűs"))
-    balanced:tau1=4\_50\% \& Heged{\H{u}}s
-    >>> print(escape("a\x07\n界"))
-    a\textbackslash{}x07\textbackslash{}n{\ifdefined\pdftexversion[U+754C]\else\char"754C \fi}
-    """
+    """Make any text safe to stand in a LaTeX document, with every engine and font encoding."""
     if isinstance(text, Tex):
         return str(text)
     return "".join(_letter(one) for one in unicodedata.normalize("NFC", printable(text)))
@@ -174,42 +159,7 @@ def booktabs(
     wide: bool = False,
     compact: bool = False,
 ) -> str:
-    r"""A table in the style of the package ``booktabs``, floating, with its caption above.
-
-    Texts are escaped, except those that are `Tex` already.
-
-    Args:
-        columns: their headings.
-        rows: cells in the order of the columns.
-        caption: what it shows.
-        label: by which the paper refers to it, such as ``"tab:methods"``.
-        notes: below the table, one paragraph.
-        align: a letter for each column; unless given, the first is to the left, others to the
-            right.
-        wide: over both columns of the page (``table*``).
-        compact: in small type with little space between columns, for many figures.
-
-    Returns:
-        The LaTeX source; a comment in its first line names the package that it needs.
-
-    Raises:
-        ScenarioError: a row with another number of cells, or a label that LaTeX cannot refer to.
-
-    >>> print(booktabs(["method", "J"], [["d_psgd", "3"]], caption="Energy.", label="tab:e"))
-    % Needs \usepackage{booktabs}.
-    \begin{table}[t]
-      \centering
-      \caption{Energy.}
-      \label{tab:e}
-      \begin{tabular}{@{}lr@{}}
-        \toprule
-        method & J \\
-        \midrule
-        d\_psgd & 3 \\
-        \bottomrule
-      \end{tabular}
-    \end{table}
-    """
+    """A table in the style of the package ``booktabs``, floating, with its caption above."""
     wrong = next((row for row in rows if len(row) != len(columns)), None)
     if wrong is not None:
         raise ScenarioError(
@@ -264,43 +214,15 @@ _VENUE = {
 
 
 class Used(NamedTuple):
-    """Something that a study rests on.
+    """Something that a study rests on."""
 
-    Attributes:
-        what: in words, such as ``"method d-psgd"``.
-        citations: where it was published.
-        note: what to know where there is no publication.
-    """
-
-    what: str
-    citations: tuple[Citation, ...]
-    note: str = "no publication is recorded"
+    what: str  # in words, such as ``"method d-psgd"``
+    citations: tuple[Citation, ...]  # where it was published
+    note: str = "no publication is recorded"  # what to know where there is no publication
 
 
 def bibtex(used: Sequence[Used], *, version: str) -> str:
-    r"""The entries of everything that was used, each publication once.
-
-    Args:
-        used: what to cite; a comment above each entry says what it is for.
-        version: of Joulemesh, told in its own entry.
-
-    Returns:
-        The text of a ``.bib`` file; comments name what has no publication.
-
-    >>> cited = Citation("Yan, Li", "Adaptive Learning & More", 2024, arxiv="2403.20075")
-    >>> print(bibtex([Used("method a", (cited,)), Used("method b", ())], version="1.0"), end="")
-    % method b: no publication is recorded
-    <BLANKLINE>
-    % method a
-    @misc{yan2024adaptive,
-      author = {Yan and Li},
-      title = {{Adaptive Learning \& More}},
-      howpublished = {arXiv:2403.20075},
-      year = {2024},
-      eprint = {2403.20075},
-      archiveprefix = {arXiv},
-    }
-    """
+    """The entries of everything that was used, each publication once."""
     wanted = _wanted(used)
     missing = [f"% {_comment(f'{one.what}: {one.note}')}\n" for one in used if not one.citations]
     keys = _keys(list(wanted))
@@ -322,11 +244,7 @@ def _wanted(used: Sequence[Used]) -> dict[Citation, list[str]]:
 
 
 def keys_of(used: Sequence[Used]) -> dict[str, tuple[str, ...]]:
-    """The keys by which a text cites each thing that was used.
-
-    >>> keys_of([Used("method a", (Citation("Yan", "T", 2024),)), Used("method b", ())])
-    {'method a': ('yan2024t',), 'method b': ()}
-    """
+    """The keys by which a text cites each thing that was used."""
     keys = _keys(list(_wanted(used)))
     return {one.what: tuple(keys[cited] for cited in one.citations) for one in used}
 
@@ -337,11 +255,7 @@ def _comment(text: str) -> str:
 
 
 def entry_key(cited: Citation) -> str:
-    """The key of an entry: first author, year, first word of the title, in plain letters.
-
-    >>> entry_key(Citation("Hegedűs, Danner", "On the Decentralized", 2021))
-    'hegedus2021decentralized'
-    """
+    """The key of an entry: first author, year, first word of the title, in plain letters."""
     author = (cited.names or cited.authors).strip("{}").split(",")[0].split(" and ")[0]
     family = author.removeprefix("The ").split(" ")[0] if cited.names.startswith("{") else author
     words = [word for word in re.split(r"\W+", cited.title) if word and word.lower() not in _SMALL]
@@ -418,19 +332,12 @@ _TO_TARGET = ("energy_to_target_j", "time_to_target_s")
 
 @dataclass(frozen=True)
 class _Column:
-    """A figure of the table: what it is called, and in which unit.
+    """A figure of the table: what it is called, and in which unit."""
 
-    Attributes:
-        name: in the rows of `Comparison.table`.
-        heading: what it is called.
-        unit: ``"%"`` for a share; empty for a score without a unit.
-        score: is it what methods are compared by?
-    """
-
-    name: str
-    heading: str
-    unit: str = ""
-    score: bool = False
+    name: str  # in the rows of `Comparison.table`
+    heading: str  # what it is called
+    unit: str = ""  # ``"%"`` for a share; empty for a score without a unit
+    score: bool = False  # is it what methods are compared by?
 
 
 def _columns(study: Comparison | Sweep) -> list[_Column]:
@@ -450,21 +357,7 @@ def _columns(study: Comparison | Sweep) -> list[_Column]:
 def comparison_table(
     study: Comparison, *, baseline: str | None = None, narrow: bool = False
 ) -> str:
-    """The table of a comparison for a paper.
-
-    Args:
-        study: what was compared.
-        baseline: the method that the others are tested against; the best of each column unless
-            given.
-        narrow: for one column of the page: the score, and what it takes to reach the target.
-
-    Returns:
-        LaTeX source that needs the package ``booktabs``. A note below the table says what ±, bold
-        and the marks mean.
-
-    Raises:
-        ScenarioError: the baseline was not compared.
-    """
+    """The table of a comparison for a paper."""
     rows = study.table()
     shown = [one for one in _columns(study) if not narrow or one.score or one.name in _TO_TARGET]
     tests = {name: judged(study, name, baseline) for name in merits(study)}
@@ -487,16 +380,7 @@ def comparison_table(
 
 
 def sweep_table(study: Sweep, *, narrow: bool = False) -> str:
-    """The table of a sweep for a paper: one row for each combination and method.
-
-    Args:
-        study: what was swept.
-        narrow: for one column of the page: the score, and the energy to the target.
-
-    Returns:
-        LaTeX source that needs the package ``booktabs``. Of a method that could not run, the table
-        has the status and a note below it the reason.
-    """
+    """The table of a sweep for a paper: one row for each combination and method."""
     rows = study.summary_table()
     few = (study.score, "energy_to_target_j")
     shown = [one for one in _columns(study) if not narrow or one.name in few]

@@ -1,1 +1,0 @@
-"""Views of a plan: tables for a terminal, a figure for print, and what both are made from."""
