@@ -31,31 +31,18 @@ _BLOCK = 1 << 20  # entries that are multiplied at a time
 
 @dataclass(frozen=True, eq=False)
 class Ledger:
-    """What n iterations of N devices cost.
+    """What n iterations of N devices cost."""
 
-    Attributes:
-        compute_j: float64 [n, N]: joules of local training, and of a method's own computation.
-        transmit_j: float64 [n, N]: joules of sending.
-        receive_j: float64 [n, N]: joules of receiving.
-        idle_j: float64 [n, N]: joules at rest.
-        harvested_j: float64 [n, N]: joules that batteries have gained by the end of the iteration.
-        seconds: float64 [n]: of each iteration.
-        bits: float64 [n]: on the air.
-        server_j: float64 [n]: joules that no battery pays (fedavg's server).
-
-    >>> ledger = Ledger.of((2, 3), compute_j=1.0, transmit_j=0.5, receive_j=0.5, seconds=4.0)
-    >>> ledger.spent_j.tolist(), ledger[:1].total_j, ledger.then(ledger).iterations
-    ([4.0, 4.0, 4.0], 6.0, 4)
-    """
-
+    # float64 [n, N]: joules of local training, and of a method's own computation
     compute_j: FloatArray
-    transmit_j: FloatArray
-    receive_j: FloatArray
-    idle_j: FloatArray
+    transmit_j: FloatArray  # float64 [n, N]: joules of sending
+    receive_j: FloatArray  # float64 [n, N]: joules of receiving
+    idle_j: FloatArray  # float64 [n, N]: joules at rest
+    # float64 [n, N]: joules that batteries have gained by the end of the iteration
     harvested_j: FloatArray
-    seconds: FloatArray
-    bits: FloatArray
-    server_j: FloatArray
+    seconds: FloatArray  # float64 [n]: of each iteration
+    bits: FloatArray  # float64 [n]: on the air
+    server_j: FloatArray  # float64 [n]: joules that no battery pays (fedavg's server)
 
     @classmethod
     def of(cls, shape: tuple[int, int], **columns: ArrayLike) -> Ledger:
@@ -172,25 +159,9 @@ def charge(
     own_samples: FloatArray | None = None,
     who: Any = True,
 ) -> Ledger:
-    """The ledger of iterations: training, then an exchange, and rest all the while.
-
-    An iteration is as long as its slowest training and the exchange. Whoever takes part draws its
-    power at rest for the whole of it.
-
-    Args:
-        devices: prices of a round, and power at rest.
-        rounds: of every device, [N] or [n, N].
-        exchange: what the n exchanges cost.
-        own_samples: [n, N]: what a method itself computes after the exchange, in samples of
-            training.
-        who: bool [n, N]: who takes part.
-
-    >>> import joulemesh
-    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> free = Ledger.of((2, 20))
-    >>> charge(plan.world.devices, 3, free).seconds / plan.world.devices.round_latency_s.max()
-    array([3., 3.])
-    """
+    """The ledger of iterations: training, then an exchange, and rest all the while."""
+    # An iteration is as long as its slowest training and the exchange. Whoever takes part draws its
+    # power at rest for the whole of it.
     n = exchange.iterations
     rounds = np.asarray(rounds)
     wide = (n, len(devices.round_energy_j))
@@ -210,15 +181,7 @@ def charge(
 
 
 def slowest_s(rounds: IntArray, round_s: FloatArray) -> FloatArray:
-    """Seconds of the slowest training in each iteration, float64 [n].
-
-    Args:
-        rounds: [n, N].
-        round_s: [N].
-
-    >>> slowest_s(np.array([[3, 1], [0, 0]]), np.array([0.5, 1.0])).tolist()
-    [1.5, 0.0]
-    """
+    """Seconds of the slowest training in each iteration, float64 [n]."""
     height = max(1, _BLOCK // max(1, len(round_s)))  # products of all rows are a plan's memory
     parts = [
         (rounds[first : first + height] * round_s).max(axis=1)
@@ -228,11 +191,7 @@ def slowest_s(rounds: IntArray, round_s: FloatArray) -> FloatArray:
 
 
 def alike(column: NDArray[Any]) -> bool:
-    """Are all rows views of one?
-
-    >>> alike(np.broadcast_to(np.ones(3), (5, 3))), alike(np.ones((5, 3)))
-    (True, False)
-    """
+    """Are all rows views of one?"""
     return len(column) > 0 and (column.strides[0] == 0 or len(column) == 1)
 
 

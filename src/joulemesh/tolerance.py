@@ -23,17 +23,7 @@ _MOST = 2.0**53  # beyond, float64 does not count by ones
 
 
 def affordable(budget: ArrayLike, unit: ArrayLike, *fixed: ArrayLike) -> IntArray:
-    """The largest whole number of units that a budget pays for beside some fixed costs.
-
-    Args:
-        budget, unit, fixed: broadcast with each other; the units are positive.
-
-    Returns:
-        int64, within ±2⁵³; negative where the fixed costs alone exceed the budget.
-
-    >>> affordable(10.0, 1.5, 4.0).tolist(), affordable(0.3, 0.1).tolist()
-    (4, 3)
-    """
+    """The largest whole number of units that a budget pays for beside some fixed costs."""
     room = np.asarray(budget, np.float64) * (1.0 + TOLERANCE)
     for cost in fixed:
         room = room - np.asarray(cost, np.float64)
@@ -43,21 +33,13 @@ def affordable(budget: ArrayLike, unit: ArrayLike, *fixed: ArrayLike) -> IntArra
 
 
 def within(budget: ArrayLike, *costs: ArrayLike) -> NDArray[np.bool_]:
-    """Does each budget pay for the sum of some costs?
-
-    >>> within([0.3, 0.3], [0.1, 0.3], [0.2, 0.001]).tolist()
-    [True, False]
-    """
+    """Does each budget pay for the sum of some costs?"""
     total = sum((np.asarray(cost, np.float64) for cost in costs[1:]), np.asarray(costs[0]))
     return np.asarray(total <= np.asarray(budget, np.float64) * (1.0 + TOLERANCE))
 
 
 def left_of(held: FloatArray, *costs: ArrayLike) -> FloatArray:
-    """What is left of some budgets; nothing, where the tolerance alone pays for the last of it.
-
-    >>> left_of(np.array([0.3, 1.0]), [0.1, 2.0], [0.2, 0.0]).tolist()
-    [0.0, -1.0]
-    """
+    """What is left of some budgets; nothing, where the tolerance alone pays for the last of it."""
     left = held
     for cost in costs:
         left = left - np.asarray(cost, np.float64)

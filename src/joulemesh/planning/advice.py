@@ -295,10 +295,8 @@ class _Prospects:
             yield _ONE_DEVICE, Edit("budget.energy_j", value, device=device)
 
     def _iterations(self) -> Iterator[_Candidate]:
-        """More of them where batteries would last; half of them where exchanges eat the energy.
-
-        A number that the planner chooses itself is left to it.
-        """
+        """More of them where batteries would last; half of them where exchanges eat the energy."""
+        # A number that the planner chooses itself is left to it.
         if not isinstance(self.plan.scenario.plan.iterations, int):
             return
         n, most = self.plan.iterations, min(float(self.lasts.min()), self.lasts_s)
@@ -396,11 +394,7 @@ def _devices(number: int, count: int) -> str:
 
 
 def _percent(share: float) -> str:
-    """A share in per cent, exact enough that nearly all or nothing does not read as that.
-
-    >>> _percent(0.99981), _percent(0.0609), _percent(0.0004), _percent(0.0), _percent(0.37)
-    ('99.98 %', '6.1 %', '0.04 %', '0 %', '37 %')
-    """
+    """A share in per cent, exact enough that nearly all or nothing does not read as that."""
     small = min(share, 1 - share)
     digits = 0
     if 0 < small < 0.1:

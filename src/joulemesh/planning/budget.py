@@ -60,19 +60,7 @@ IntArray = NDArray[np.int64]
 
 
 def rounds_cap(deadline_s: float, exchange_s: ArrayLike, round_s: FloatArray) -> IntArray:
-    """Rounds that fit before the exchange in each iteration, eq. `tau` repaired.
-
-    Args:
-        deadline_s: seconds allowed to an iteration.
-        exchange_s: [] or [n] seconds of the network-wide exchange.
-        round_s: [N] seconds of one round.
-
-    Returns:
-        int64 [N] or [n, N]; [1, N] where all exchanges are views of one.
-
-    >>> rounds_cap(10.0, 4.0, np.array([1.0, 2.5])).tolist()
-    [6, 2]
-    """
+    """Rounds that fit before the exchange in each iteration, eq. `tau` repaired."""
     seconds = np.asarray(exchange_s, np.float64)
     if seconds.ndim and alike(seconds):
         seconds = seconds[:1]
@@ -83,44 +71,25 @@ def rounds_cap(deadline_s: float, exchange_s: ArrayLike, round_s: FloatArray) ->
 
 
 def rounds_in_all(total_s: float, exchange_s: FloatArray, round_s: FloatArray) -> IntArray:
-    """Rounds, one after the other, for which the exchanges leave time; int64 [N].
-
-    Args:
-        total_s: seconds of the whole training.
-        exchange_s: [n] seconds of the exchanges.
-        round_s: [N] seconds of one round.
-
-    >>> rounds_in_all(10.0, np.ones(4), np.array([1.0, 0.3])).tolist()
-    [6, 20]
-    """
+    """Rounds, one after the other, for which the exchanges leave time; int64 [N]."""
     return affordable(total_s, round_s, total_of(exchange_s))
 
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """What n iterations ask of batteries and clocks, and what these allow.
+    """What n iterations ask of batteries and clocks, and what these allow."""
 
-    Attributes:
-        iterations: n.
-        least: rounds that every device must run in each iteration.
-        battery_j, exchange_j, round_j, round_s: [N]; exchange_j of the whole training.
-        exchange_s: [n] seconds of the exchange.
-        deadline_s: seconds allowed to an iteration, if they are limited.
-        total_s: seconds allowed to all iterations together, if they are limited.
-        idle_s: seconds of all iterations, if they are as short as they can be.
-        idle_j: [N] joules at rest in that time; None if they are not counted.
-    """
-
-    iterations: int
-    least: int
-    battery_j: FloatArray
+    iterations: int  # n
+    least: int  # rounds that every device must run in each iteration
+    battery_j: FloatArray  # [N]; exchange_j of the whole training
     exchange_j: FloatArray
     round_j: FloatArray
-    exchange_s: FloatArray
+    exchange_s: FloatArray  # [n] seconds of the exchange
     round_s: FloatArray
-    deadline_s: float | None = None
-    total_s: float | None = None
-    idle_s: float = 0.0
+    deadline_s: float | None = None  # seconds allowed to an iteration, if they are limited
+    total_s: float | None = None  # seconds allowed to all iterations together, if they are limited
+    idle_s: float = 0.0  # seconds of all iterations, if they are as short as they can be
+    # [N] joules at rest in that time; None if they are not counted
     idle_j: FloatArray | None = None
 
     @property
@@ -152,19 +121,7 @@ def require_affordable(
     remedies: Callable[[float], Sequence[Remedy]] | None = None,
     shorter: Callable[[], Sequence[Remedy]] = tuple,
 ) -> None:
-    """Refuse a plan that some device cannot pay for, naming the smallest change that would do.
-
-    Args:
-        demand: what the plan asks, and what is there.
-        longest: the largest n that every battery can pay for; 0 if it is not known.
-        may_leave: devices may already leave, so that is no remedy.
-        remedies: what to do about a battery that would have to hold so many joules, if these
-            figures alone do not tell; the first also mends deadline and total time.
-        shorter: what else to do about a total time that is too short.
-
-    Raises:
-        InfeasibleError: naming device, constraint, figure and remedy.
-    """
+    """Refuse a plan that some device cannot pay for, naming the smallest change that would do."""
     iterations, least, short, need = demand.iterations, demand.least, demand.short, demand.need_j
     # The one that needs most, so that this figure is enough for all who fall short.
     device = int(np.argmax(np.where(short, need, 0.0)))
@@ -262,18 +219,7 @@ def missing_time(
     exchange_s: FloatArray,
     round_s: FloatArray,
 ) -> list[Edit]:
-    """What to raise, deadline or total, so that every device has time for the least rounds.
-
-    Args:
-        least: rounds that every device must run in each iteration.
-        deadline_s: seconds allowed to an iteration, if they are limited.
-        total_s: seconds allowed to all iterations together, if they are limited.
-        exchange_s: [n] seconds of the exchange.
-        round_s: [N] seconds of one round.
-
-    >>> [one.text for one in missing_time(1, 2.0, 9.0, np.full(4, 1.5), np.array([1.0]))]
-    ['raise budget.deadline_s to at least 2.5', 'raise budget.total_s to at least 10']
-    """
+    """What to raise, deadline or total, so that every device has time for the least rounds."""
     return _late(least, deadline_s, total_s, exchange_s, round_s)[1]
 
 
@@ -282,34 +228,17 @@ def _rounds(least: int) -> str:
 
 
 def enough_s(exchange_s: float, round_s: FloatArray, least: int) -> float:
-    """A deadline with 4 digits in which every device has time for ``least`` rounds.
-
-    >>> enough_s(2.0, np.array([1.0, 3.5]), 1)
-    5.5
-    """
+    """A deadline with 4 digits in which every device has time for ``least`` rounds."""
     return at_least(exchange_s + least * float(round_s.max()))
 
 
 def enough_total_s(exchange_s: FloatArray, round_s: FloatArray, rounds: int) -> float:
-    """A total time with 4 digits that is enough for every device to train so many rounds.
-
-    Args:
-        exchange_s: [n] seconds of the exchanges.
-        round_s: [N] seconds of one round.
-        rounds: of each device, in all iterations together.
-
-    >>> enough_total_s(np.full(2, 2.0), np.array([1.0, 3.5]), 2)
-    11.0
-    """
+    """A total time with 4 digits that is enough for every device to train so many rounds."""
     return at_least(float(total_of(exchange_s)) + rounds * float(round_s.max()))
 
 
 def at_least(value: float, digits: int = 4) -> float:
-    """A figure with few digits that pays for the value.
-
-    >>> at_least(0.028), at_least(1.00001), at_least(9.99901), at_least(0.1234, 2)
-    (0.028, 1.001, 10.0, 0.13)
-    """
+    """A figure with few digits that pays for the value."""
     rounded = float(f"{value:.{digits}g}")
     if rounded * (1.0 + TOLERANCE) >= value:
         return rounded
@@ -322,19 +251,10 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class TimeLimits:
-    """The time that a scenario allows.
+    """The time that a scenario allows."""
 
-    Attributes:
-        deadline_s: seconds of one iteration; None without such a limit.
-        total_s: seconds of the whole training; None without such a limit.
-
-    >>> one = TimeLimits(deadline_s=None, total_s=10.0)
-    >>> one.caps(np.ones(4), np.array([1.0, 0.3])).tolist()
-    [[1, 5]]
-    """
-
-    deadline_s: float | None
-    total_s: float | None
+    deadline_s: float | None  # seconds of one iteration; None without such a limit
+    total_s: float | None  # seconds of the whole training; None without such a limit
 
     @classmethod
     def of(cls, scenario: Scenario) -> TimeLimits:
@@ -342,18 +262,9 @@ class TimeLimits:
         return cls(scenario.budget.deadline_s, scenario.budget.total_s)
 
     def caps(self, exchange_s: FloatArray, round_s: FloatArray) -> IntArray:
-        """Rounds that fit an iteration: before the deadline, and into an equal share of the total.
-
-        Under a total time every iteration has the same time for training: what the exchanges leave
-        of the total, divided by n.
-
-        Args:
-            exchange_s: [n] seconds of the exchanges.
-            round_s: [N] seconds of one round.
-
-        Returns:
-            int64 [n, N] or [1, N]; negative where an exchange alone takes too long.
-        """
+        """Rounds that fit an iteration: before the deadline, and into its share of the total."""
+        # Under a total time every iteration has the same time for training: what the exchanges
+        # leave of the total, divided by n.
         return self._within(exchange_s, round_s, len(exchange_s))
 
     def loose_caps(self, exchange_s: FloatArray, round_s: FloatArray) -> IntArray:
@@ -370,11 +281,7 @@ class TimeLimits:
         return caps[0] if len(caps) == 1 else np.minimum(*caps)
 
     def training_s(self, exchange_s: FloatArray) -> float:
-        """Seconds of the total that the exchanges leave for training; infinite without a total.
-
-        >>> TimeLimits(None, 10.0).training_s(np.full(4, 1.5))
-        4.0
-        """
+        """Seconds of the total that the exchanges leave for training; infinite without a total."""
         if self.total_s is None:
             return math.inf
         return self.total_s - float(total_of(exchange_s))
@@ -383,17 +290,7 @@ class TimeLimits:
 def keeps_total(
     total_s: float, rounds: IntArray, round_s: FloatArray, exchange_s: FloatArray
 ) -> bool:
-    """Are all iterations together at most as long as the total?
-
-    Args:
-        total_s: seconds of the whole training.
-        rounds: [n, N].
-        round_s: [N] seconds of one round.
-        exchange_s: [n] seconds of the exchanges.
-
-    >>> keeps_total(0.3, np.array([[1], [2]]), np.array([0.1]), np.zeros(2))
-    True
-    """
+    """Are all iterations together at most as long as the total?"""
     return bool(within(total_s, longest_s(rounds, round_s, exchange_s)))
 
 
@@ -403,17 +300,7 @@ def longest_s(rounds: IntArray, round_s: FloatArray, exchange_s: FloatArray) -> 
 
 
 class TimeLeft:
-    """What is left of the total time while iterations go by, one after another.
-
-    Args:
-        limits: the time that the scenario allows.
-        round_s: [N] seconds of one round.
-
-    >>> left = TimeLeft(TimeLimits(None, 10.0), np.array([1.0, 0.25]))
-    >>> left.pay(np.array([2, 4]), 1.5)
-    >>> left.caps(np.array([1.5, 1.5])).tolist()  # an equal share of what is left after exchanges
-    [[1, 7], [1, 7]]
-    """
+    """What is left of the total time while iterations go by, one after another."""
 
     def __init__(self, limits: TimeLimits, round_s: FloatArray) -> None:
         self.deadline_s, self.round_s = limits.deadline_s, round_s
@@ -437,11 +324,7 @@ class TimeLeft:
             self.left_s = float(left)
 
     def share_s(self, iterations: int) -> float:
-        """Equal share of the remaining time per remaining iteration; at most the deadline.
-
-        >>> TimeLeft(TimeLimits(2.0, 10.0), np.ones(1)).share_s(10)
-        1.0
-        """
+        """Equal share of the remaining time per remaining iteration; at most the deadline."""
         share_s = max(0.0, self.left_s / iterations)
         return share_s if self.deadline_s is None else min(self.deadline_s, share_s)
 
@@ -454,12 +337,7 @@ class TimeLeft:
         return self.left_s - float(ahead_s.sum())
 
     def caps(self, ahead_s: FloatArray, shares: int | None = None) -> IntArray:
-        """[rows, N] rounds that fit each iteration to come, whose exchanges take ``ahead_s``.
-
-        Args:
-            ahead_s: [rows] seconds.
-            shares: into how many parts the time for training is divided; the rows unless given.
-        """
+        """[rows, N] rounds that fit each iteration to come, whose exchanges take ``ahead_s``."""
         rows = len(ahead_s)
         caps = []
         if self.deadline_s is not None:
@@ -472,15 +350,7 @@ class TimeLeft:
     def allows(
         self, rounds: IntArray | int, now_s: float, later_s: FloatArray, keep: int, who: BoolArray
     ) -> bool:
-        """Is there time for some rounds and an exchange now, and for what is kept for later?
-
-        Args:
-            rounds: of every device, or [N].
-            now_s: seconds of the exchange.
-            later_s: [rows] seconds of exchanges that are to remain possible.
-            keep: rounds of the slowest device that are to remain possible.
-            who: bool [N]: who takes part.
-        """
+        """Is there time for some rounds and an exchange now, and for what is kept for later?"""
         each = np.where(who, rounds, 0)
         if self.deadline_s is not None:
             in_time = rounds_cap(self.deadline_s, now_s, self.round_s) >= each
@@ -499,21 +369,10 @@ _LARGE = 200_000  # entries of a plan, beyond which fewer limits are tried
 
 @dataclass(frozen=True, eq=False)
 class Waiting:
-    """What some devices draw at rest.
+    """What some devices draw at rest."""
 
-    Attributes:
-        idle_w: float64 [N]; None if it is not counted.
-        round_s: float64 [N]: seconds of one round.
-
-    >>> rest = Waiting(np.array([2.0, 0.5]), np.array([1.0, 3.0]))
-    >>> rest.of(4.0).tolist()
-    [8.0, 2.0]
-    >>> rest.of_iteration(np.array([3, 2]), 1.0).tolist()  # 6 s of training, 1 s of exchange
-    [14.0, 3.5]
-    """
-
-    idle_w: FloatArray | None
-    round_s: FloatArray
+    idle_w: FloatArray | None  # float64 [N]; None if it is not counted
+    round_s: FloatArray  # float64 [N]: seconds of one round
 
     @classmethod
     def at(cls, devices: DeviceArrays) -> Waiting:
@@ -534,12 +393,7 @@ class Waiting:
         return self.of(float((rounds * self.round_s).max()) + exchange_s)
 
     def per_iteration(self, exchange_s: ArrayLike, least: int) -> FloatArray:
-        """Joules [N] or [n, N] at rest in iterations of the least rounds.
-
-        Args:
-            exchange_s: seconds of an exchange, or [n].
-            least: rounds of every device.
-        """
+        """Joules [N] or [n, N] at rest in iterations of the least rounds."""
         slowest = least * float(self.round_s.max())
         return np.asarray(self.of(1.0) * (np.asarray(exchange_s, np.float64)[..., None] + slowest))
 
@@ -559,40 +413,19 @@ class Waiting:
 
 
 def least_s(exchange_s: FloatArray, round_s: FloatArray, least: int) -> float:
-    """Seconds of n iterations with the least rounds.
-
-    Args:
-        exchange_s: [n] seconds of the exchanges.
-        round_s: [N] seconds of one round.
-        least: rounds of every device in each iteration.
-
-    >>> least_s(np.full(2, 0.5), np.array([1.0, 2.0]), 1)
-    5.0
-    """
+    """Seconds of n iterations with the least rounds."""
     slowest = float(round_s.max()) if least else 0.0
     return float(total_of(exchange_s)) + len(exchange_s) * least * slowest
 
 
 @dataclass(frozen=True, eq=False)
 class Purse:
-    """Batteries, and what has to be paid from them beside rounds; each float64 [A].
+    """Batteries, and what has to be paid from them beside rounds; each float64 [A]."""
 
-    Attributes:
-        battery_j: joules to spend.
-        exchange_j: joules of all the exchanges to come.
-        round_j: joules of one round.
-        waiting: what the devices draw at rest.
-
-    >>> one = np.ones(1)
-    >>> purse = Purse(10 * one, 2 * one, one, Waiting(0.5 * one, one))
-    >>> purse.total(4.0).tolist()
-    [6]
-    """
-
-    battery_j: FloatArray
-    exchange_j: FloatArray
-    round_j: FloatArray
-    waiting: Waiting
+    battery_j: FloatArray  # joules to spend
+    exchange_j: FloatArray  # joules of all the exchanges to come
+    round_j: FloatArray  # joules of one round
+    waiting: Waiting  # what the devices draw at rest
 
     def total(self, total_s: float) -> IntArray:
         """[A] rounds that each battery pays for beside exchanges and so many seconds at rest."""
@@ -617,19 +450,12 @@ class Purse:
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """Rounds that were found within a limit on the sum of all iterations.
+    """Rounds that were found within a limit on the sum of all iterations."""
 
-    Attributes:
-        total_s: the limit, for which the batteries pay.
-        rounds: int64 [n, A].
-        cap: int64 [n, A] or [1, A].
-        total: int64 [A]: rounds that the batteries pay for beside that limit.
-    """
-
-    total_s: float
-    rounds: IntArray
-    cap: IntArray
-    total: IntArray
+    total_s: float  # the limit, for which the batteries pay
+    rounds: IntArray  # int64 [n, A]
+    cap: IntArray  # int64 [n, A] or [1, A]
+    total: IntArray  # int64 [A]: rounds that the batteries pay for beside that limit
 
 
 def most_rounds(
@@ -640,20 +466,7 @@ def most_rounds(
     entries: int,
     hint_s: float | None = None,
 ) -> Tried | None:
-    """Try limits on the seconds of all iterations, and keep what gives most rounds.
-
-    Args:
-        low_s: seconds that the iterations take at the least.
-        high_s: that they may take at the most.
-        allot: the rounds for a limit, within which they are kept if its second argument says so,
-            and may happen to be if not; None where a battery does not pay or they take longer.
-        taken_s: seconds that rounds take.
-        entries: of the rounds, n × A; large plans are tried less often.
-        hint_s: a limit near which the best one is expected: then only a few are tried.
-
-    Returns:
-        The rounds; None if no limit works.
-    """
+    """Try limits on the seconds of all iterations, and keep what gives most rounds."""
     best: Tried | None = None
     known: dict[tuple[float, bool], Tried | None] = {}
 
@@ -717,19 +530,7 @@ def _unlimited(
 def affordable_s(
     battery_j: FloatArray, spent_j: FloatArray, idle_w: FloatArray, limits: TimeLimits, n: int
 ) -> float:
-    """Seconds that n iterations may take at the most: limits of time, and batteries at rest.
-
-    Args:
-        battery_j: [N].
-        spent_j: [N] joules of the exchanges and of compulsory rounds.
-        idle_w: [N].
-        limits: of time.
-        n: number of iterations.
-
-    >>> limits = TimeLimits(deadline_s=3.0, total_s=None)
-    >>> affordable_s(np.array([9.0]), np.array([1.0]), np.array([2.0]), limits, 2)
-    4.0
-    """
+    """Seconds that n iterations may take at the most: limits of time, and batteries at rest."""
     most = [] if limits.total_s is None else [limits.total_s]
     most += [] if limits.deadline_s is None else [n * limits.deadline_s]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -739,30 +540,14 @@ def affordable_s(
 
 @dataclass(frozen=True, eq=False)
 class Allotment:
-    """The rounds that a policy gives the devices that take part, A of them.
+    """The rounds that a policy gives the devices that take part, A of them."""
 
-    Attributes:
-        ground: the scenario, made ready.
-        policy: how rounds are spread over the iterations.
-        iterations: number n of iterations of the whole plan.
-        round_s: float64 [A]: seconds of one round.
-        limits: the time for the iterations to come.
-        first: the first of these, from 0.
-
-    >>> from joulemesh.scenario import Scenario
-    >>> ground = Ground.of(Scenario(plan={"rounds": "uniform"}))
-    >>> limits = TimeLimits(deadline_s=4.0, total_s=None)
-    >>> rest = Allotment(ground, ground.policy, 5, np.array([0.5, 1.0]), limits, first=2)
-    >>> rest.of(np.array([30, 7]), np.ones(3))[0].tolist()
-    [[6, 2], [6, 2], [6, 3]]
-    """
-
-    ground: Ground
-    policy: Policy
-    iterations: int
-    round_s: FloatArray
-    limits: TimeLimits
-    first: int = 0
+    ground: Ground  # the scenario, made ready
+    policy: Policy  # how rounds are spread over the iterations
+    iterations: int  # number n of iterations of the whole plan
+    round_s: FloatArray  # float64 [A]: seconds of one round
+    limits: TimeLimits  # the time for the iterations to come
+    first: int = 0  # the first of these, from 0
 
     @property
     def rows(self) -> int:
@@ -770,27 +555,14 @@ class Allotment:
         return self.iterations - self.first
 
     def of(self, total: IntArray, exchange_s: FloatArray) -> tuple[IntArray, IntArray]:
-        """Rounds [rows, A], and the caps [rows, A] or [1, A] that they keep.
-
-        Args:
-            total: [A] rounds that the batteries pay for.
-            exchange_s: [rows] seconds of the exchanges.
-        """
+        """Rounds [rows, A], and the caps [rows, A] or [1, A] that they keep."""
         if self.policy.fit is not None and self.limits.total_s is not None:
             return self._fitted(total, exchange_s)
         cap = self._only_where_trained(self.limits.caps(exchange_s, self.round_s))
         return self._by_policy(total, cap), cap
 
     def paid(self, purse: Purse, exchange_s: FloatArray) -> Tried:
-        """Rounds that the batteries pay for, with all that is drawn at rest meanwhile.
-
-        Args:
-            purse: of the A devices.
-            exchange_s: [rows] seconds of the exchanges.
-
-        Raises:
-            InfeasibleError: no rounds are paid for in time.
-        """
+        """Rounds that the batteries pay for, with all that is drawn at rest meanwhile."""
         least = self.policy.least(self.ground.scenario.plan)
         low_s = least_s(exchange_s, self.round_s, least)
         if not purse.waiting.counted:

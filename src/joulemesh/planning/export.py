@@ -131,11 +131,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
 
 
 def origins_of(record: Mapping[str, Any]) -> dict[str, Origin]:
-    """The origins in what `plan_record` wrote; none in what an earlier version wrote.
-
-    >>> origins_of({"origins": {"seed": "assumed"}})
-    {'seed': Origin(kind='assumed', source='')}
-    """
+    """The origins in what `plan_record` wrote; none in what an earlier version wrote."""
     texts = record.get("origins", {})
     return {name: Origin.parse(str(text)) for name, text in texts.items()}
 
@@ -174,15 +170,7 @@ def _finite(value: Any) -> Any:
 
 
 def check_format(path: str | Path) -> str:
-    """The suffix of a file that a plan can be written to.
-
-    >>> check_format("fleet/plan.CSV")
-    '.csv'
-    >>> check_format("plan.xlsx")
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: plan.xlsx: plans end in .npz, .json or .csv, not '.xlsx'
-    """
+    """The suffix of a file that a plan can be written to."""
     suffix = Path(path).suffix
     if suffix.lower() not in _FORMATS:
         *first, last = _FORMATS
@@ -191,17 +179,7 @@ def check_format(path: str | Path) -> str:
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
-    """Write the plan as the path's suffix says, whole or not at all.
-
-    Args:
-        plan: what is written.
-        path: ends in ``.npz`` (all arrays, and the rest as JSON under ``plan``), ``.json`` (what
-            `Plan.to_json` gives) or ``.csv`` (one row for each iteration and device).
-
-    Raises:
-        ScenarioError: another suffix, more rows than a CSV file should have, or a place that
-            cannot be written.
-    """
+    """Write the plan as the path's suffix says, whole or not at all."""
     write_whole(path, partial(_FORMATS[check_format(path)], plan))
 
 
@@ -244,11 +222,7 @@ _FORMATS = {".npz": _write_npz, ".json": _write_json, ".csv": _write_csv}
 
 
 def stored_record(file: ArrayFile) -> dict[str, Any]:
-    """Everything but its arrays in the file of a plan.
-
-    Raises:
-        ValueError: there is no such record, or it is damaged.
-    """
+    """Everything but its arrays in the file of a plan."""
     array = file["plan"]
     if array.dtype.kind != "U" or array.size != 1:
         raise ValueError("its record is damaged")
@@ -259,26 +233,9 @@ def stored_record(file: ArrayFile) -> dict[str, Any]:
 
 
 def load_plan(path: str | Path, scenario: Scenario) -> Plan:
-    """The plan that `save_plan` wrote, with the figures that it holds.
-
-    The world (devices, links, positions) is made again from the scenario; rounds, joules, seconds
-    and who took part are those in the file, whatever this version would plan.
-
-    Args:
-        path: of the ``.npz`` file.
-        scenario: that the plan was made from.
-
-    Raises:
-        ScenarioError: the file holds no plan, or not one of this scenario.
-
-    >>> import joulemesh, tempfile
-    >>> scenario = joulemesh.Scenario.preset("adaptive")
-    >>> made = joulemesh.plan(scenario)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     made.save(f"{folder}/plan.npz")
-    ...     bool((load_plan(f"{folder}/plan.npz", scenario).spent_j == made.spent_j).all())
-    True
-    """
+    """The plan that `save_plan` wrote, with the figures that it holds."""
+    # The world (devices, links, positions) is made again from the scenario; rounds, joules, seconds
+    # and who took part are those in the file, whatever this version would plan.
     from joulemesh.planning.ground import Ground, Workload
     from joulemesh.planning.losses import carried_out
     from joulemesh.planning.static import plan_of

@@ -48,36 +48,22 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Bar:
-    """Something that one device does without a break.
+    """Something that one device does without a break."""
 
-    Attributes:
-        kind: one of `KINDS`.
-        phase: name of the phase it belongs to (`Phase`); of ``rest``, the whole iteration.
-        device: who.
-        start_s: from when on, counted from the beginning of the iteration.
-        end_s: until when.
-        joules: what it takes out of the battery; those at rest come on top of the others.
-        others: to whom a message is sent (several of a broadcast), or from whom it is received.
-        ready_s: from when on the sender holds what it sends; it waits for the medium until
-            ``start_s``.
-        rounds: of training.
-        messages: how many are in it; more than one if they are merged.
-        step: of the exchange's pattern.
-        time: which play of the pattern, or which chunk, counted from 0.
-    """
-
-    kind: str
-    phase: str
-    device: int
-    start_s: float
-    end_s: float
-    joules: float
+    kind: str  # one of `KINDS`
+    phase: str  # name of the phase it belongs to (`Phase`); of ``rest``, the whole iteration
+    device: int  # who
+    start_s: float  # from when on, counted from the beginning of the iteration
+    end_s: float  # until when
+    joules: float  # what it takes out of the battery; those at rest come on top of the others
+    # to whom a message is sent (several of a broadcast), or from whom it is received
     others: tuple[int, ...] = ()
+    # from when on the sender holds what it sends; it waits for the medium until ``start_s``
     ready_s: float = 0.0
-    rounds: int = 0
-    messages: int = 0
-    step: int = 0
-    time: int = 0
+    rounds: int = 0  # of training
+    messages: int = 0  # how many are in it; more than one if they are merged
+    step: int = 0  # of the exchange's pattern
+    time: int = 0  # which play of the pattern, or which chunk, counted from 0
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
@@ -86,17 +72,11 @@ class Bar:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of the iteration that all devices begin together.
+    """A part of the iteration that all devices begin together."""
 
-    Attributes:
-        name: ``"gifts"``, ``"training"``, ``"coordination"``, ``"exchange"`` or ``"besides"``.
-        start_s: when it begins.
-        end_s: when it has ended everywhere.
-    """
-
-    name: str
-    start_s: float
-    end_s: float
+    name: str  # ``"gifts"``, ``"training"``, ``"coordination"``, ``"exchange"`` or ``"besides"``
+    start_s: float  # when it begins
+    end_s: float  # when it has ended everywhere
 
 
 @dataclass(frozen=True)
@@ -174,13 +154,7 @@ class Gantt:
 
 
 def check_suffix(path: str | Path) -> Callable[[Gantt, IO[bytes]], None]:
-    """What writes a time line to such a file.
-
-    >>> check_suffix("iteration.png")
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: iteration.png: time lines end in .csv or .json, not '.png'
-    """
+    """What writes a time line to such a file."""
     suffix = Path(path).suffix
     if suffix.lower() not in _FORMATS:
         raise ScenarioError(f"{path}: time lines end in .csv or .json, not {suffix!r}")
@@ -212,24 +186,12 @@ BoolArray = NDArray[np.bool_]
 
 
 class Draft:
-    """The time line of one iteration, of which those bars are made that are asked for.
+    """The time line of one iteration, of which those bars are made that are asked for."""
 
-    Where packets are lost, it is the one that is expected, before anything is drawn.
-
-    Args:
-        plan: the plan.
-        iteration: 1..n.
-        merged: one bar for each transmission of the exchange's pattern, from its first play or
-            chunk to its last, instead of one for each message.
-
-    Raises:
-        ScenarioError: there is no such iteration, or it has too many messages to be listed.
-
-    Attributes:
-        until_s: float64 [N]: when each device has done the last thing; 0 if it does nothing.
-        counts: int64 [N]: bars of each device, without those at rest.
-        resting: int64 [R]: devices that have a bar at rest.
-    """
+    # Where packets are lost, it is the one that is expected, before anything is drawn.
+    # until_s: float64 [N]: when each device has done the last thing; 0 if it does nothing.
+    # counts: int64 [N]: bars of each device, without those at rest.
+    # resting: int64 [R]: devices that have a bar at rest.
 
     def __init__(self, plan: Plan, iteration: int, *, merged: bool = False) -> None:
         plan = plan.planned
@@ -354,25 +316,15 @@ def _heard_j(route: Route, found: Moments, costs: LinkCosts, pays: str) -> Float
 
 @dataclass(frozen=True, eq=False)
 class _Alone:
-    """What devices do each by itself from one moment on, a bar each.
+    """What devices do each by itself from one moment on, a bar each."""
 
-    Attributes:
-        kind: of the bars.
-        phase: of the bars.
-        devices: int64 [B].
-        start_s: of all of them.
-        end_s: float64 [B].
-        joules: float64 [B].
-        rounds: int64 [B]; None for none.
-    """
-
-    kind: str
-    phase: str
-    devices: IntArray
-    start_s: float
-    end_s: FloatArray
-    joules: FloatArray
-    rounds: IntArray | None = None
+    kind: str  # of the bars
+    phase: str  # of the bars
+    devices: IntArray  # int64 [B]
+    start_s: float  # of all of them
+    end_s: FloatArray  # float64 [B]
+    joules: FloatArray  # float64 [B]
+    rounds: IntArray | None = None  # int64 [B]; None for none
 
     def ends(self) -> Iterator[tuple[IntArray, FloatArray]]:
         """Devices and when their bars end."""
@@ -394,27 +346,16 @@ class _Alone:
 
 @dataclass(frozen=True, eq=False)
 class _Sent:
-    """A bar for each transmission at its sender, and for each message at its receiver.
+    """A bar for each transmission at its sender, and for each message at its receiver."""
 
-    Attributes:
-        phase: of the bars.
-        air: the T transmissions and M messages of the pattern.
-        ready_s: float64 [P, T], of every play or chunk.
-        start_s: float64 [P, T].
-        end_s: float64 [P, T].
-        sent_j: float64 [T]: joules of the sender, once.
-        heard_j: float64 [M]: joules of the receiver, once.
-        messages: in one bar.
-    """
-
-    phase: str
-    air: OnAir
-    ready_s: FloatArray
-    start_s: FloatArray
-    end_s: FloatArray
-    sent_j: FloatArray
-    heard_j: FloatArray
-    messages: int = 1
+    phase: str  # of the bars
+    air: OnAir  # the T transmissions and M messages of the pattern
+    ready_s: FloatArray  # float64 [P, T], of every play or chunk
+    start_s: FloatArray  # float64 [P, T]
+    end_s: FloatArray  # float64 [P, T]
+    sent_j: FloatArray  # float64 [T]: joules of the sender, once
+    heard_j: FloatArray  # float64 [M]: joules of the receiver, once
+    messages: int = 1  # in one bar
 
     def merged(self) -> _Sent:
         """One bar for all plays or chunks of a transmission."""

@@ -42,19 +42,14 @@ twice as many in the backward pass."""
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """Sizes that the planner needs, without any of training's libraries.
+    """Sizes that the planner needs, without any of training's libraries."""
 
-    Attributes:
-        parameters: length k of the parameter vector.
-        model_bits: size s of what is sent.
-        round_samples: float64 [N]: samples that one round processes on each device.
-        operations: floating-point operations to train on one sample once, or None where only the
-            number of parameters is known: then at least 6 for each of them.
-    """
-
-    parameters: int
-    model_bits: float
+    parameters: int  # length k of the parameter vector
+    model_bits: float  # size s of what is sent
+    # float64 [N]: samples that one round processes on each device
     round_samples: NDArray[np.float64]
+    # floating-point operations to train on one sample once, or None where only the number of
+    # parameters is known: then at least 6 for each of them
     operations: float | None = None
 
 
@@ -69,12 +64,7 @@ def explicit_sizes(scenario: Scenario) -> NDArray[np.int64] | None:
 def workload(
     scenario: Scenario, parameters: int | None = None, data: Dataset | None = None
 ) -> Workload:
-    """The sizes of a scenario, or of the user's own model and data in their place.
-
-    >>> work = workload(Scenario())
-    >>> work.parameters, work.model_bits, float(work.round_samples[0])
-    (4810, 153920.0, 32.0)
-    """
+    """The sizes of a scenario, or of the user's own model and data in their place."""
     require_room(scenario)
     training = scenario.training
     sizes: Dataset | DataSpec | None = data
@@ -120,23 +110,13 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """A scenario with its sizes and its world, and what follows from them before any plan.
+    """A scenario with its sizes and its world, and what follows from them before any plan."""
 
-    Iterations are counted from 0.
+    # Iterations are counted from 0.
 
-    Attributes:
-        scenario: what is asked.
-        work: sizes of the model and of a round.
-        world: devices, graph and channel.
-
-    >>> ground = Ground.of(Scenario.preset("adaptive"))
-    >>> ground.choice.kind.name, ground.ready(100).route(ground.forecast).steps > 1
-    ('tree', True)
-    """
-
-    scenario: Scenario
-    work: Workload
-    world: World
+    scenario: Scenario  # what is asked
+    work: Workload  # sizes of the model and of a round
+    world: World  # devices, graph and channel
     _latest: dict[tuple[int, Snapshot | None], LinkCosts] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -193,13 +173,7 @@ class Ground:
     def forecast_at(
         self, t: int, links: NDArray[np.int64] | None = None, snapshot: Snapshot | None = None
     ) -> LinkCosts:
-        """Price of a bit at the fade quantile, by what is known in iteration t.
-
-        Args:
-            t: the iteration.
-            links: positions of some links in the graph's edge list; all links by default.
-            snapshot: of devices that move; where they begin unless given.
-        """
+        """Price of a bit at the fade quantile, by what is known in iteration t."""
         gain = self._forecast_gain(t, snapshot)
         return self.world.costs(gain if links is None else gain[links], links)
 
@@ -251,11 +225,7 @@ class Ground:
         return self.policy.least(self.scenario.plan)
 
     def trains(self, iterations: int) -> BoolArray:
-        """bool [n]: the iterations that ``plan.exchange`` does not keep for mixing.
-
-        Raises:
-            ScenarioError: there are such iterations, and the policy trains in every one.
-        """
+        """bool [n]: the iterations that ``plan.exchange`` does not keep for mixing."""
         exchange = self.scenario.plan.exchange
         if isinstance(exchange, str) or exchange.mix is None:
             return np.ones(iterations, np.bool_)
@@ -327,20 +297,9 @@ class Ground:
         cut: BoolArray | None = None,
         over: int = 0,
     ) -> Scheme:
-        """The scheme of the devices that still take part.
-
-        A scheme that the remaining graph cannot carry, because its ring broke when a device left,
-        is replaced by what Theorem 3 chooses.
-
-        Args:
-            active: bool [N]: who takes part.
-            costs: the present forecast.
-            battery_j: float64 [N]: what the batteries still hold.
-            iterations: n of the whole plan.
-            cut: bool [E]: links that carry nothing.
-            over: how many iterations are over, so that the batteries need to last for the others
-                only.
-        """
+        """The scheme of the devices that still take part."""
+        # A scheme that the remaining graph cannot carry, because its ring broke when a device left,
+        # is replaced by what Theorem 3 chooses.
         if over:  # a balance of joules looks at all n iterations
             battery_j = battery_j * (iterations / (iterations - over))
         conditions = self.conditions_among(active, costs, battery_j, iterations, cut=cut)
@@ -376,11 +335,9 @@ class Ground:
         return self.scenario.plan.coordination and scheme.kind.floods_costs
 
     def tree_number(self, t: int) -> tuple[int, int]:
-        """What tells the trees apart for which link costs are flooded, by the iteration.
-
-        A tree is computed when planning starts, and again whenever the gains change that the
-        planner may see, or the forecast does.
-        """
+        """What tells the trees apart for which link costs are flooded, by the iteration."""
+        # A tree is computed when planning starts, and again whenever the gains change that the
+        # planner may see, or the forecast does.
         return self._edition(t), self.world.channel.block(t) if self.channel_known else 0
 
     def flooded(self, scheme: Scheme, start: int, stop: int) -> BoolArray:
@@ -392,10 +349,8 @@ class Ground:
         return np.array(fresh if start else [True, *fresh], np.bool_)
 
     def expected_floods(self, scheme: Scheme, start: int, stop: int) -> BoolArray:
-        """bool [n]: as `flooded`, as expected in iteration start, when a tree is computed.
-
-        That the forecast will change is not foreseen.
-        """
+        """bool [n]: as `flooded`, as expected in iteration start, when a tree is computed."""
+        # That the forecast will change is not foreseen.
         if not self.floods(scheme):
             return np.zeros(stop - start, np.bool_)
         block = self.world.channel.block if self.channel_known else (lambda t: 0)

@@ -55,21 +55,13 @@ _MOST = 2.0**53
 
 @dataclass(frozen=True, eq=False)
 class Merit:
-    """What a number of iterations is worth to a planner.
+    """What a number of iterations is worth to a planner."""
 
-    Attributes:
-        planner: whose batteries, limits of time and policy hold.
-        exchange_j: [N] joules of one exchange, on average.
-        exchange_s: seconds of one exchange, on average.
-        drift: κ, what an exchange fewer costs in terms of a round fewer.
-        known: is κ from the constants of the scenario?
-    """
-
-    planner: StaticPlanner
-    exchange_j: FloatArray
-    exchange_s: float
-    drift: float
-    known: bool
+    planner: StaticPlanner  # whose batteries, limits of time and policy hold
+    exchange_j: FloatArray  # [N] joules of one exchange, on average
+    exchange_s: float  # seconds of one exchange, on average
+    drift: float  # κ, what an exchange fewer costs in terms of a round fewer
+    known: bool  # is κ from the constants of the scenario?
 
     @classmethod
     def of(cls, planner: StaticPlanner, most: int) -> Merit:
@@ -161,11 +153,7 @@ class Merit:
 
 
 def least_of(most: int, value: Callable[[int], float]) -> int:
-    """The n in 1..most with the least value, if there is one dip: a grid that is refined.
-
-    >>> least_of(100_000, lambda n: n / 37 + 37 / n)
-    37
-    """
+    """The n in 1..most with the least value, if there is one dip: a grid that is refined."""
     grid = np.unique(np.rint(np.geomspace(1, max(1, most), _GRID)).astype(np.int64))
     known: dict[int, float] = {}
     while True:
@@ -194,10 +182,8 @@ class Iterations:
         self.least, self.limits = planner.least, planner.limits
 
     def longest(self, limit: int | None) -> int:
-        """Largest n, up to a limit, that every battery pays for in time.
-
-        Where no round is compulsory, somebody still has to be able to train one.
-        """
+        """Largest n, up to a limit, that every battery pays for in time."""
+        # Where no round is compulsory, somebody still has to be able to train one.
         most = self._most(limit)
         if self.least or not most or self.planner.fits(most) == (True, []):
             return most
@@ -233,11 +219,9 @@ class Iterations:
         return self._longest_of(self.ground.ready(n), n) == n
 
     def _too_many(self, limit: int | None) -> int:
-        """A number that is not paid for, or the limit, or one more than a plan may have.
-
-        Iterations without an exchange cost nothing if nobody has to train in them: more than there
-        can be rounds are of no use.
-        """
+        """A number that is not paid for, or the limit, or one more than a plan may have."""
+        # Iterations without an exchange cost nothing if nobody has to train in them: more than
+        # there can be rounds are of no use.
         most = min(limit or MOST_ENTRIES, MOST_ENTRIES // self.world.graph.devices + 1)
         if not self.least:
             devices = self.world.devices
@@ -370,12 +354,7 @@ _CANDIDATES = 64
 
 
 def zeta_limit(options: PlanOptions) -> int | None:
-    """Largest n with n − 1 < ζ where the policy uses ζ and ζ is given; None without a limit.
-
-    >>> zeta_limit(PlanOptions(zeta=12.5, rounds="theorem4")), zeta_limit(PlanOptions())
-    (13, None)
-    >>> zeta_limit(PlanOptions(zeta=3.0, rounds="backfill"))
-    """
+    """Largest n with n − 1 < ζ where the policy uses ζ and ζ is given; None without a limit."""
     if options.zeta == "auto" or not policy_of(options).uses_zeta:
         return None
     return int(np.ceil(options.zeta))
@@ -384,42 +363,22 @@ def zeta_limit(options: PlanOptions) -> int | None:
 def longest(
     battery_j: FloatArray, exchange_j: FloatArray, round_j: FloatArray, least: int = 1
 ) -> int:
-    """Largest n for which every device affords ``least`` rounds and its exchange each iteration.
-
-    The closed form of Algorithm 3's loop (notes: longest-plan): min over devices of
-    ⌊δ_E / (E_cp + E_cm)⌋.
-
-    >>> longest(np.array([300.0, 400.0]), np.array([1.0, 1.0]), np.array([1.0, 1.0]))
-    150
-    """
+    """Largest n for which every device affords ``least`` rounds and its exchange each iteration."""
+    # The closed form of Algorithm 3's loop (notes: longest-plan): min over devices of ⌊δ_E / (E_cp
+    # + E_cm)⌋.
     with np.errstate(divide="ignore"):  # without a round, some exchanges cost a device nothing
         return int(affordable(battery_j, least * round_j + exchange_j).min())
 
 
 def longest_in_time(total_s: float, exchange_s: float, round_s: float, least: int = 1) -> int:
-    """Largest n of iterations with ``least`` rounds and an exchange that take no more than a total.
-
-    Args:
-        total_s: seconds of the whole training.
-        exchange_s: seconds of one exchange.
-        round_s: seconds of a round on the slowest device.
-        least: rounds per iteration.
-
-    >>> longest_in_time(0.3, 0.0, 0.1)
-    3
-    """
+    """Largest n of iterations with ``least`` rounds and an exchange within a total time."""
     with np.errstate(divide="ignore"):
         return int(affordable(total_s, least * round_s + exchange_s))
 
 
 def best_iterations(most: int, value: Callable[[int], float]) -> int:
-    """The n in 1..most with the least value: a coarse scan, then every n around its best.
-
-    Exact when most ≤ 64, and whenever the value has no dip narrower than the scan's steps.
-
-    >>> best_iterations(1000, lambda n: abs(n - 37.0))
-    37
-    """
+    """The n in 1..most with the least value: a coarse scan, then every n around its best."""
+    # Exact when most ≤ 64, and whenever the value has no dip narrower than the scan's steps.
     grid = np.unique(np.rint(np.geomspace(1, most, min(most, _CANDIDATES))).astype(np.int64))
     if most <= _CANDIDATES:
         grid = np.arange(1, most + 1)

@@ -51,31 +51,12 @@ IntArray = NDArray[np.int64]
 
 
 def drawn_prices(pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArray) -> Ledger:
-    """Joules and seconds of one exchange in which every message is sent so often.
-
-    Like those of `Pricer.beside`, they are without what an iteration takes besides.
-
-    Joules are those of every message; a broadcast is sent as often as its worst receiver needs.
-    Seconds follow the messages one by one in orthogonal channels. Where devices take turns, and in
-    a shared medium, plays of the pattern follow each other, and what is sent again is spread evenly
-    over the chunks of a pipelined transmission.
-
-    Args:
-        pricer: the price list.
-        route: what is sent.
-        costs: price of one bit on every link, of as many transmissions as are expected.
-        often: float64 [repeats or chunks, M]: transmissions of every message over the number that
-            is expected of it.
-
-    >>> costs = LinkCosts(*np.ones((4, 1)))
-    >>> route = Route.build("pair", edges=[[0, 1]], edge=[0, 0], forward=[True, False], step=0,
-    ...                     bits=8.0, repeats=2, uses=2)
-    >>> import joulemesh
-    >>> pricer = joulemesh.plan(joulemesh.Scenario.preset("adaptive")).ground.pricer
-    >>> drawn = drawn_prices(pricer, route, costs, np.array([[1.0, 1.0], [2.0, 1.0]]))
-    >>> drawn.exchange_j[0, :2].tolist(), drawn.seconds.tolist()  # 8 s, then 16 s
-    ([24.0, 16.0], [24.0])
-    """
+    """Joules and seconds of one exchange in which every message is sent so often."""
+    # Like those of `Pricer.beside`, they are without what an iteration takes besides.
+    # Joules are those of every message; a broadcast is sent as often as its worst receiver needs.
+    # Seconds follow the messages one by one in orthogonal channels. Where devices take turns, and
+    # in a shared medium, plays of the pattern follow each other, and what is sent again is spread
+    # evenly over the chunks of a pipelined transmission.
     prices = _priced(pricer, route, costs, often.mean(axis=0))
     if len(often) == 1:
         return prices
@@ -118,10 +99,8 @@ def _seconds(pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArray) 
 
 
 def _scaled(route: Route, costs: LinkCosts, often: FloatArray) -> tuple[Route, LinkCosts]:
-    """A route and costs under which every transmission of the pattern [M] is sent so often.
-
-    Costs are scaled where each direction of a link is used once, since closed forms look at them.
-    """
+    """A route and costs under which every transmission of the pattern [M] is sent so often."""
+    # Costs are scaled where each direction of a link is used once, since closed forms look at them.
     if len(np.unique(2 * route.edge + route.forward)) < len(route.edge):
         return replace(route, often=often), costs.scaled(1.0, 1.0)
     ways = np.ones((2, len(costs.forward_s)))
@@ -132,18 +111,7 @@ def _scaled(route: Route, costs: LinkCosts, often: FloatArray) -> tuple[Route, L
 def cut_off(
     pricer: Pricer, route: Route, costs: LinkCosts, often: FloatArray, may_j: FloatArray
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Cut off messages, in the order of their steps, that one of their ends cannot pay for.
-
-    Args:
-        pricer: the price list.
-        route: of the exchange.
-        costs: as for `drawn_prices`.
-        often: [times, M]: how often every message would be sent, over what is expected.
-        may_j: [N] joules that each device may spend.
-
-    Returns:
-        How often they are sent then, and bool [times · M]: which messages are cut off.
-    """
+    """Cut off messages, in the order of their steps, that one of their ends cannot pay for."""
     step, sender, receiver = (part.tolist() for part in message_keys(route))
     times, wanted = len(often), often.ravel()
     carrier = on_air(route, costs, broadcast=pricer.medium.broadcast).carrier
@@ -173,13 +141,7 @@ def cut_off(
 
 
 def message_keys(route: Route) -> tuple[IntArray, IntArray, IntArray]:
-    """Step, sender and receiver of all messages: play after play, or chunk after chunk.
-
-    >>> route = Route.build("tree", edges=[[0, 1]], edge=[0, 0], forward=[True, False],
-    ...                     step=[0, 1], bits=8.0, repeats=1, uses=2).in_chunks(2)
-    >>> [part.tolist() for part in message_keys(route)]
-    [[0, 1, 1, 2], [0, 1, 0, 1], [1, 0, 1, 0]]
-    """
+    """Step, sender and receiver of all messages: play after play, or chunk after chunk."""
     times = route.repeats * route.chunks
     later = 1 if route.chunks > 1 else route.steps
     step = (np.arange(times)[:, None] * later + route.step).ravel()
@@ -191,58 +153,42 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """The exchanges of n iterations as they are expected.
+    """The exchanges of n iterations as they are expected."""
 
-    Attributes:
-        ground: the scenario, its world and its prices.
-        route: what is sent in a row (from 0); None where nothing is.
-        exchange: what they cost.
-        latency_s: float64 [n]: seconds of each iteration.
-        active: bool [n, N]: who takes part.
-        slack_j: float64 [n, N], or [1, N]: the least that batteries hold from an iteration on, if
-            all goes as expected.
-        recharges: do batteries recharge, so that joules that are saved may find no room?
-        first: the iteration (from 0) of the first row.
-        snapshots: where moving devices are in each row, if they move; empty otherwise.
-        unsent: which messages of an exchange are not sent at all, given those that are lost, both
-            bool in the order of `joulemesh.planning.losses.message_keys`; None if all are.
-    """
-
-    ground: Ground
-    route: Callable[[int], Route | None]
-    exchange: Ledger
-    latency_s: FloatArray
-    active: NDArray[np.bool_]
+    ground: Ground  # the scenario, its world and its prices
+    route: Callable[[int], Route | None]  # what is sent in a row (from 0); None where nothing is
+    exchange: Ledger  # what they cost
+    latency_s: FloatArray  # float64 [n]: seconds of each iteration
+    active: NDArray[np.bool_]  # bool [n, N]: who takes part
+    # float64 [n, N], or [1, N]: the least that batteries hold from an iteration on, if all goes as
+    # expected
     slack_j: FloatArray
+    # do batteries recharge, so that joules that are saved may find no room?
     recharges: bool = False
-    first: int = 0
+    first: int = 0  # the iteration (from 0) of the first row
+    # where moving devices are in each row, if they move; empty otherwise
     snapshots: tuple[Snapshot | None, ...] = ()
+    # which messages of an exchange are not sent at all, given those that are lost, both bool in the
+    # order of `joulemesh.planning.losses.message_keys`; None if all are.
     unsent: Callable[[BoolArray], BoolArray] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What was drawn for n exchanges.
+    """What was drawn for n exchanges."""
 
-    Attributes:
-        exchange: what they cost.
-        longer_s: float64 [n]: seconds that exchanges take longer than expected.
-        awake_s: float64 [n, N]: seconds for which a device's power at rest is paid; None where it
-            is not counted.
-        lost: for every iteration the messages that were lost: positions in the order of
-            `joulemesh.planning.losses.message_keys`.
-        messages: int64 [n]: how many messages every exchange has.
-        unpaid: int64 [n]: how many of the lost ones a battery could not pay for.
-        cut: of exchanges in which a battery could not pay, by their row: how often every message
-            was sent, as `tries_of` has it of the others.
-    """
-
-    exchange: Ledger
-    longer_s: FloatArray
+    exchange: Ledger  # what they cost
+    longer_s: FloatArray  # float64 [n]: seconds that exchanges take longer than expected
+    # float64 [n, N]: seconds for which a device's power at rest is paid; None where it is not
+    # counted
     awake_s: FloatArray | None
+    # for every iteration the messages that were lost: positions in the order of
+    # `joulemesh.planning.losses.message_keys`.
     lost: tuple[IntArray, ...]
-    messages: IntArray
-    unpaid: IntArray
+    messages: IntArray  # int64 [n]: how many messages every exchange has
+    unpaid: IntArray  # int64 [n]: how many of the lost ones a battery could not pay for
+    # of exchanges in which a battery could not pay, by their row: how often every message was sent,
+    # as `tries_of` has it of the others
     cut: dict[int, FloatArray] = field(default_factory=dict)
 
     @property
@@ -256,13 +202,7 @@ class Outcome:
         return frozenset(zip(step, sender, receiver, strict=True))
 
     def note(self, expected_j: float, expected_s: float, late: int) -> str:
-        """What was drawn beside what was expected of the exchanges, in a sentence.
-
-        Args:
-            expected_j: joules of all devices.
-            expected_s: seconds.
-            late: how many iterations ended after the deadline.
-        """
+        """What was drawn beside what was expected of the exchanges, in a sentence."""
         said = (
             f"packets are lost: exchanges took {energy(self.exchange.total_j)} and "
             f"{duration(expected_s + float(self.longer_s.sum()))}, expected were "
@@ -276,19 +216,7 @@ class Outcome:
 def tries_of(
     ground: Ground, packets: Packets, t: int, route: Route, stand: Snapshot | None = None
 ) -> tuple[FloatArray, BoolArray]:
-    """Draw the transmissions of one exchange: a function of the seed and the iteration.
-
-    Args:
-        ground: the scenario, its world and its prices.
-        packets: how they are lost.
-        t: the iteration, from 0.
-        route: what is sent.
-        stand: where moving devices are.
-
-    Returns:
-        float64 [repeats or chunks, M]: transmissions of every message over the number that is
-        expected of it; and bool [repeats or chunks · M]: is it lost?
-    """
+    """Draw the transmissions of one exchange: a function of the seed and the iteration."""
     errors = ground.errors(t, stand)
     way = route.link_index[route.edge], (~route.forward).astype(np.int64)
     error, packet = errors[way], ground.costs(t, stand).packet
@@ -301,15 +229,7 @@ def tries_of(
 
 
 def draw(course: Course, packets: Packets) -> Outcome:
-    """Draw the exchanges of a course.
-
-    Args:
-        course: as it is expected.
-        packets: how they are lost.
-
-    Returns:
-        How they turn out; no device spends more than it may.
-    """
+    """Draw the exchanges of a course."""
     return _Walk(course, packets).outcome()
 
 
@@ -415,15 +335,10 @@ class _Walk:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What was drawn for the exchanges of a plan.
+    """What was drawn for the exchanges of a plan."""
 
-    Attributes:
-        planned: the timeline as it was planned, with expected joules and seconds.
-        outcome: what was drawn.
-    """
-
-    planned: Timeline
-    outcome: Outcome
+    planned: Timeline  # the timeline as it was planned, with expected joules and seconds
+    outcome: Outcome  # what was drawn
 
     @property
     def lost(self) -> tuple[IntArray, ...]:
@@ -445,11 +360,7 @@ class Drawn:
         return self.outcome.lost_in(row, route)
 
     def figures(self, plan: Plan) -> dict[str, float | int]:
-        """What was drawn beside what was expected, for the summary of a run.
-
-        Args:
-            plan: as it turned out.
-        """
+        """What was drawn beside what was expected, for the summary of a run."""
         planned = plan.planned
         return {
             "expected_energy_j": float(planned.spent_j.sum()),
@@ -468,23 +379,7 @@ class Drawn:
 
 
 def carried_out(plan: Plan) -> Plan:
-    """The plan as it turns out: exchanges as drawn; the plan itself where nothing is lost.
-
-    Args:
-        plan: with expected joules and seconds.
-
-    Returns:
-        The same rounds and routes, with drawn joules and seconds, and with `Plan.drawn`.
-
-    >>> import joulemesh
-    >>> scenario = joulemesh.Scenario.preset("adaptive").override({"network.packet_error": 0.1})
-    >>> plan = joulemesh.plan(scenario)
-    >>> out = carried_out(plan)
-    >>> bool((out.margin_j >= 0).all())
-    True
-    >>> bool(abs(out.exchange_total_j.sum() / plan.exchange_total_j.sum() - 1) < 0.05)
-    True
-    """
+    """The plan as it turns out: exchanges as drawn; the plan itself where nothing is lost."""
     packets = plan.world.packets
     if packets is None or plan.drawn is not None:
         return plan
@@ -512,10 +407,8 @@ def carried_out(plan: Plan) -> Plan:
 
 
 def _slack_j(plan: Plan) -> FloatArray:
-    """[n or 1, N]: the least that batteries hold from an iteration on, if all goes as planned.
-
-    Batteries that do not recharge hold least at the end.
-    """
+    """[n or 1, N]: the least that batteries hold from an iteration on, if all goes as planned."""
+    # Batteries that do not recharge hold least at the end.
     if not plan.harvests:
         return plan.margin_j[None]
     stored = plan.timeline.exchange.harvested_j

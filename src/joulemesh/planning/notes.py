@@ -73,16 +73,10 @@ class Figure:
 
 
 def figures(scenario: Scenario) -> tuple[Figure, ...]:
-    """The figures that decide what a scenario's plan comes to.
-
-    Left out is what the scenario does not use: path loss where gains are given, the batch where a
-    round is an epoch, the consensus error where no gossip is asked for. What the radio is assumed
-    to do is among them, with what an idealisation means.
-
-    >>> one = Scenario(devices={"profile": "esp32"}, budget={"energy_j": 5.0, "deadline_s": 2.0})
-    >>> [figure.name for figure in figures(one) if figure.origin.kind == "assumed"][:3]
-    ['devices.count', 'devices.cycles_per_sample', 'network.medium']
-    """
+    """The figures that decide what a scenario's plan comes to."""
+    # Left out is what the scenario does not use: path loss where gains are given, the batch where a
+    # round is an epoch, the consensus error where no gossip is asked for. What the radio is assumed
+    # to do is among them, with what an idealisation means.
     known = Intervals(scenario)
     found = []
     for name in _deciding(scenario):
@@ -211,23 +205,14 @@ _MAGNITUDES: tuple[tuple[str, float, float, float, float], ...] = (
 
 @dataclass(frozen=True)
 class Question:
-    """A figure that nothing in use has, and the one that was probably meant.
+    """A figure that nothing in use has, and the one that was probably meant."""
 
-    Attributes:
-        text: the question, as a statement.
-        edit: the change.
-    """
-
-    text: str
-    edit: Edit
+    text: str  # the question, as a statement
+    edit: Edit  # the change
 
 
 def questions(scenario: Scenario) -> Iterator[Question]:
-    """Figures whose unit was probably mistaken.
-
-    >>> next(questions(Scenario(network={"bandwidth_hz": 20.0}))).text
-    'network.bandwidth_hz = 20 is 20 Hz; "20 MHz" or 2e+07 was probably meant'
-    """
+    """Figures whose unit was probably mistaken."""
     seen = set[str]()
     for name, least, most, small, large in _MAGNITUDES:
         section, _, field = name.partition(".")
@@ -268,13 +253,7 @@ def ask_first(refusal: InfeasibleError, scenario: Scenario) -> None:
 
 
 def notes_on_inputs(scenario: Scenario, work: Workload, world: World) -> Iterator[str]:
-    """Notes on what is known before anything is planned.
-
-    >>> import joulemesh
-    >>> scenario = joulemesh.Scenario(devices={"cycles_per_sample": 100.0})
-    >>> joulemesh.plan(scenario).notes[1][:82]
-    'devices.cycles_per_sample is 100, but training the model on one sample takes about'
-    """
+    """Notes on what is known before anything is planned."""
     yield from (doubt.text for doubt in questions(scenario))
     if scenario.devices.step_s is None:
         yield from _cycles(scenario, work)
@@ -459,38 +438,23 @@ def _span(values: FloatArray) -> str:
 
 
 def _count(value: float) -> str:
-    """A number with three digits, written out where that is short.
-
-    >>> _count(952_800.0), _count(0.0312), _count(1.8e9)
-    ('953,000', '0.0312', '1.8e+09')
-    """
+    """A number with three digits, written out where that is short."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if 100 <= rounded < 1e9 else f"{rounded:.3g}"
 
 
 @dataclass(frozen=True)
 class Safety:
-    """What ``plan.safety`` costs a plan.
+    """What ``plan.safety`` costs a plan."""
 
-    Attributes:
-        probability: that all budgets hold, given the intervals.
-        figures: number of figures that have an interval.
-        deviations: standard deviations above the mean at which each is taken.
-        expected_j: joules of all devices together, if every figure is its mean.
-        expected_s: seconds of all iterations together, if every figure is its mean.
-        planned_j: joules that are planned with.
-        planned_s: seconds that are planned with.
-        exact: measured fields without an interval, which are taken as exact.
-    """
-
-    probability: float
-    figures: int
-    deviations: float
-    expected_j: float
-    expected_s: float
-    planned_j: float
-    planned_s: float
-    exact: tuple[str, ...] = ()
+    probability: float  # that all budgets hold, given the intervals
+    figures: int  # number of figures that have an interval
+    deviations: float  # standard deviations above the mean at which each is taken
+    expected_j: float  # joules of all devices together, if every figure is its mean
+    expected_s: float  # seconds of all iterations together, if every figure is its mean
+    planned_j: float  # joules that are planned with
+    planned_s: float  # seconds that are planned with
+    exact: tuple[str, ...] = ()  # measured fields without an interval, which are taken as exact
 
     @property
     def text(self) -> str:
@@ -505,10 +469,8 @@ class Safety:
 
 
 def safety_of(plan: Plan) -> tuple[Safety, FloatArray] | None:
-    """What a plan keeps for safety, and how much of it each device does, [N] joules.
-
-    None where ``plan.safety`` is not given.
-    """
+    """What a plan keeps for safety, and how much of it each device does, [N] joules."""
+    # None where ``plan.safety`` is not given.
     scenario = plan.scenario
     if scenario.plan.safety is None:
         return None

@@ -58,78 +58,56 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Event:
-    """Something out of the ordinary.
+    """Something out of the ordinary."""
 
-    Attributes:
-        iteration: when, counted from 1.
-        kind: ``"outage"`` (exchange skipped), ``"depleted"`` or ``"cut-off"`` (devices left),
-            ``"ended"`` (fewer than two devices remain); with traces also ``"absent"`` (devices are
-            not there), ``"gone"`` (devices leave for good), ``"returned"`` (devices take part
-            again) and ``"waiting"`` (an iteration passes without anybody).
-        devices: who.
-        detail: one line.
-    """
-
-    iteration: int
+    iteration: int  # when, counted from 1
+    # ``"outage"`` (exchange skipped), ``"depleted"`` or ``"cut-off"`` (devices left), ``"ended"``
+    # (fewer than two devices remain); with traces also ``"absent"`` (devices are not there),
+    # ``"gone"`` (devices leave for good), ``"returned"`` (devices take part again) and
+    # ``"waiting"`` (an iteration passes without anybody)
     kind: str
-    devices: tuple[int, ...]
-    detail: str
+    devices: tuple[int, ...]  # who
+    detail: str  # one line
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """The whole energy and time timeline of a run, computed before it.
+    """The whole energy and time timeline of a run, computed before it."""
 
-    Attributes:
-        scheme: the scheme of the first iteration, and the forecast's route.
-        route: its route.
-        rounds: int64 [n, N].
-        cap: int64 [n, N] or [1, N]: rounds that fit the deadline.
-        total: int64 [N]: rounds that the batteries pay for, over all iterations.
-        exchange: what the exchanges cost, and what batteries gain meanwhile.
-        active: bool [n, N]: who takes part.
-        exchanged: bool [n]: False where the exchange was skipped.
-        flooded: bool [n]: True where the flooding of link costs was paid (`plan.coordination`).
-        schemes: the scheme of each stretch of iterations, with its first iteration (from 0).
-        routes: under fading, the route of each iteration (None where skipped).
-        events: outages and departures, in order.
-        first: the iteration (from 0) of the first row; above 0 for the rest of a plan.
-        spilled_j: float64 [n, N]: joules harvested that batteries have no room for; None without a
-            harvest.
-        snapshots: where devices that move are in each iteration; empty if none does.
-        gifts: (iteration from 0, newcomer, giver): who begins an iteration with whose parameters,
-            because it has been away.
-        handed: (iteration from 0, newcomer, neighbour): who sends these parameters to whom, over
-            one link each.
-        awake_s: float64 [n, N]: seconds of each iteration for which a device's power at rest is
-            paid; None: of the whole iteration, by those who take part.
-    """
-
-    scheme: Scheme
-    route: Route
-    rounds: IntArray
-    cap: IntArray
-    total: IntArray
-    exchange: Ledger
-    active: NDArray[np.bool_]
-    exchanged: NDArray[np.bool_]
+    scheme: Scheme  # the scheme of the first iteration, and the forecast's route
+    route: Route  # its route
+    rounds: IntArray  # int64 [n, N]
+    cap: IntArray  # int64 [n, N] or [1, N]: rounds that fit the deadline
+    total: IntArray  # int64 [N]: rounds that the batteries pay for, over all iterations
+    exchange: Ledger  # what the exchanges cost, and what batteries gain meanwhile
+    active: NDArray[np.bool_]  # bool [n, N]: who takes part
+    exchanged: NDArray[np.bool_]  # bool [n]: False where the exchange was skipped
+    # bool [n]: True where the flooding of link costs was paid (`plan.coordination`).
     flooded: NDArray[np.bool_]
+    # the scheme of each stretch of iterations, with its first iteration (from 0)
     schemes: tuple[tuple[int, Scheme], ...]
+    # under fading, the route of each iteration (None where skipped)
     routes: tuple[Route | None, ...] | None = None
-    events: tuple[Event, ...] = field(default=())
-    first: int = 0
+    events: tuple[Event, ...] = field(default=())  # outages and departures, in order
+    first: int = 0  # the iteration (from 0) of the first row; above 0 for the rest of a plan
+    # float64 [n, N]: joules harvested that batteries have no room for; None without a harvest
     spilled_j: FloatArray | None = None
+    # (iteration from 0, newcomer, giver): who begins an iteration with whose parameters, because it
+    # has been away
     gifts: tuple[tuple[int, int, int], ...] = ()
+    # (iteration from 0, newcomer, neighbour): who sends these parameters to whom, over one link
+    # each
     handed: tuple[tuple[int, int, int], ...] = ()
+    # where devices that move are in each iteration; empty if none does
     snapshots: tuple[Snapshot | None, ...] = ()
+    # float64 [n, N]: seconds of each iteration for which a device's power at rest is paid; None: of
+    # the whole iteration, by those who take part
     awake_s: FloatArray | None = None
 
     @property
     def contraction(self) -> FloatArray:
-        """float64 [n]: what an exchange leaves of the devices' distance from their mean, at most.
-
-        0 after an exact mean, 1 where the exchange is skipped.
-        """
+        """float64 [n]: share of devices' distance from their mean after an exchange, at most."""
+        # 0 after an exact mean, 1 where the exchange is skipped.
         left = np.ones(len(self.rounds))
         for since, scheme in self.schemes:
             row = since - self.first
@@ -279,14 +257,8 @@ GAINED = ("harvested_total_j", "spilled_total_j")
 
 
 def spent_on(account: Account) -> dict[str, FloatArray]:
-    """What devices spend on what, in the columns that a table needs, by their headers; each [N].
-
-    Sending and receiving are one column where receiving is free, and rest is none where it is.
-
-    >>> import joulemesh
-    >>> list(spent_on(joulemesh.plan(joulemesh.Scenario.preset("adaptive"))))
-    ['training', 'exchange']
-    """
+    """What devices spend on what, in the columns that a table needs, by their headers; each [N]."""
+    # Sending and receiving are one column where receiving is free, and rest is none where it is.
     columns = {"training": account.compute_total_j}
     if account.receive_total_j.any():
         columns |= {"transmit": account.transmit_total_j, "receive": account.receive_total_j}
@@ -298,12 +270,7 @@ def spent_on(account: Account) -> dict[str, FloatArray]:
 
 
 def ledger_of(account: object) -> tuple[str, ...]:
-    """The columns of a table of devices: `LEDGER`, and `GAINED` where batteries are recharged.
-
-    >>> import joulemesh
-    >>> ledger_of(joulemesh.plan(joulemesh.Scenario.preset("adaptive"))) == LEDGER
-    True
-    """
+    """The columns of a table of devices: `LEDGER`, and `GAINED` where batteries are recharged."""
     return (*LEDGER, *GAINED) if getattr(account, "harvests", False) else LEDGER
 
 
@@ -474,13 +441,7 @@ _DEADLINE, _LEFT, _TIME, _IDLE = np.int8(2), np.int8(3), np.int8(4), np.int8(5)
 
 
 def bound(plan: Plan) -> NDArray[np.int8]:
-    """What keeps each device from one more round: positions in `BINDING`, int8 [N].
-
-    >>> import joulemesh
-    >>> plan = joulemesh.plan(joulemesh.Scenario(budget={"total_s": 2.0, "energy_j": 3600.0}))
-    >>> {BINDING[kind] for kind in bound(plan).tolist()}
-    {'time'}
-    """
+    """What keeps each device from one more round: positions in `BINDING`, int8 [N]."""
     one_more = plan.timeline.total > plan.rounds.sum(axis=0)
     full: BoolArray = np.asarray((plan.rounds >= plan.timeline.cap).all(axis=0))
     kind = one_more.astype(np.int8) + (one_more & full)
@@ -493,16 +454,9 @@ def bound(plan: Plan) -> NDArray[np.int8]:
 
 
 def absent(plan: Plan) -> BoolArray:
-    """bool [N]: who takes no part in the last iteration because the scenario says so.
-
-    They are away by ``devices.availability``, gone by ``devices.leave``, or cut off from the others
-    by that alone. No budget keeps them from more.
-
-    >>> import joulemesh
-    >>> gone = joulemesh.Scenario(devices={"leave": [[3, 41]]})
-    >>> np.flatnonzero(absent(joulemesh.plan(gone))).tolist()
-    [3]
-    """
+    """bool [N]: who takes no part in the last iteration because the scenario says so."""
+    # They are away by ``devices.availability``, gone by ``devices.leave``, or cut off from the
+    # others by that alone. No budget keeps them from more.
     why = _reasons(plan)
     allowed = {"absent", "gone"} if "depleted" in why else {"absent", "gone", "cut-off", "waiting"}
     return np.asarray(np.isin(why, list(allowed)) & ~plan.active[-1])
@@ -522,11 +476,9 @@ def _reasons(plan: Plan) -> NDArray[np.str_]:
 
 
 def _waiting(plan: Plan, full: BoolArray) -> NDArray[np.int8]:
-    """What keeps devices from a round that they can pay for, where waiting costs energy.
-
-    Iterations are as long as gives most rounds in all: longer ones would cost more at rest, unless
-    it is the deadline or the total time that ends them.
-    """
+    """What keeps devices from a round that they can pay for, where waiting costs energy."""
+    # Iterations are as long as gives most rounds in all: longer ones would cost more at rest,
+    # unless it is the deadline or the total time that ends them.
     round_s = plan.world.devices.round_latency_s
     on_time, late = np.zeros_like(full), np.zeros_like(full)
     if plan.deadline_s is not None:
@@ -539,11 +491,9 @@ def _waiting(plan: Plan, full: BoolArray) -> NDArray[np.int8]:
 
 
 def _out_of_time(plan: Plan, full: BoolArray) -> BoolArray:
-    """bool [N]: would one more round, wherever it is, break the total time or its share?
-
-    Iterations that are full to their share of the total time, and not to the deadline, are full
-    because of the total.
-    """
+    """bool [N]: would one more round, wherever it is, break the total time or its share?"""
+    # Iterations that are full to their share of the total time, and not to the deadline, are full
+    # because of the total.
     round_s = plan.world.devices.round_latency_s
     on_time = np.zeros_like(full)
     if plan.deadline_s is not None:
@@ -560,30 +510,17 @@ def _out_of_time(plan: Plan, full: BoolArray) -> BoolArray:
 
 
 def digest_of(plan: Plan) -> str:
-    """SHA-256 over the scenario and all that the plan decides, in hexadecimal.
-
-    >>> import joulemesh
-    >>> one, other = (joulemesh.plan(joulemesh.Scenario(seed=seed)) for seed in (0, 1))
-    >>> len(digest_of(one)), digest_of(one) == digest_of(other)
-    (64, False)
-    """
+    """SHA-256 over the scenario and all that the plan decides, in hexadecimal."""
     return digest_of_timeline(plan.scenario, plan.work.model_bits, plan.timeline)
 
 
 def digest_of_timeline(scenario: Scenario, model_bits: float, timeline: Timeline) -> str:
-    """SHA-256 over a scenario and what is decided in every iteration, in hexadecimal.
-
-    It covers the scenario (of a path, the file's name only), the size of the model, the numbers of
-    the iterations, everybody's rounds, who takes part, which exchanges are skipped, the scheme with
-    its devices and links, and the routes.
-    It covers no joules and no seconds: logarithms and powers differ in the last bit from one
-    processor to another, and devices that decide the same have to agree.
-
-    Args:
-        scenario: what was asked.
-        model_bits: size of the parameter vector.
-        timeline: of a plan, or of the rest of one.
-    """
+    """SHA-256 over a scenario and what is decided in every iteration, in hexadecimal."""
+    # It covers the scenario (of a path, the file's name only), the size of the model, the numbers
+    # of the iterations, everybody's rounds, who takes part, which exchanges are skipped, the scheme
+    # with its devices and links, and the routes. It covers no joules and no seconds: logarithms and
+    # powers differ in the last bit from one processor to another, and devices that decide the same
+    # have to agree.
     asked = _portable(scenario.model_dump(mode="json"))
     asked["training"]["data_dir"] = None  # where a machine keeps its data decides nothing
     content = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())

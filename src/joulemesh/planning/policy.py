@@ -43,21 +43,14 @@ _TIE = float(1 << 30)  # remainders closer than 2^-30 are a tie: λ itself carri
 
 @dataclass(frozen=True, eq=False)
 class Budget:
-    """What each device can afford and has time for, checked for shape, NaN and caps below one.
+    """What each device can afford and has time for, checked for shape, NaN and caps below one."""
 
-    Attributes:
-        count: iterations to allocate.
-        total: rounds affordable in all, [N].
-        cap: most rounds per iteration, floored, [1, N] (all iterations alike) or [n, N].
-        scalar: whether all that came in was scalar, so that the answer has shape [n].
-        start: number of the first of these iterations, for messages.
-    """
-
-    count: int
-    total: NDArray[np.float64]
+    count: int  # iterations to allocate
+    total: NDArray[np.float64]  # rounds affordable in all, [N]
+    # most rounds per iteration, floored, [1, N] (all iterations alike) or [n, N]
     cap: NDArray[np.float64]
-    scalar: bool
-    start: int
+    scalar: bool  # whether all that came in was scalar, so that the answer has shape [n]
+    start: int  # number of the first of these iterations, for messages
 
     def shaped(self, rounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """The allocation [n, N] in the shape the caller is owed."""
@@ -124,25 +117,7 @@ class Budget:
 def read_budget(
     count: int, total: ArrayLike, cap: ArrayLike, *, start: int = 1, least: int = 1
 ) -> Budget:
-    """Check what the devices can afford and have time for in ``count`` iterations.
-
-    Args:
-        count: iterations to allocate.
-        total: rounds that each device can afford in all, scalar or [N]; may be infinite.
-        cap: rounds that fit one iteration, scalar, [N] or [count, N]; may be infinite.
-        start: number of the first of these iterations, for messages.
-        least: rounds that every iteration must have time for.
-
-    Returns:
-        The budget, with time for at least one round in every iteration, or for the least.
-
-    Raises:
-        ScenarioError: NaN, or shapes that do not fit.
-        InfeasibleError: a device has no time for a round in some iteration.
-
-    >>> read_budget(3, 1e300, [2.9, 4.0]).integers()[0].tolist()
-    [6, 12]
-    """
+    """Check what the devices can afford and have time for in ``count`` iterations."""
     totals = np.asarray(total, dtype=np.float64)
     caps = np.asarray(cap, dtype=np.float64)
     if totals.ndim > 1 or caps.ndim > 2 or (caps.ndim == 2 and caps.shape[0] != count):
@@ -175,11 +150,9 @@ def read_budget(
 def _levels(
     weights: NDArray[np.float64], total: NDArray[np.float64], cap: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """λ [c] with Σ_t clip(λ w_t, 1, cap_t) = total, for total [c] and cap [c, 1 or n].
-
-    The sum is increasing and piecewise linear in λ: Newton's step is exact once it is on the right
-    piece, and the bracket with its bisections brings it there.
-    """
+    """λ [c] with Σ_t clip(λ w_t, 1, cap_t) = total, for total [c] and cap [c, 1 or n]."""
+    # The sum is increasing and piecewise linear in λ: Newton's step is exact once it is on the
+    # right piece, and the bracket with its bisections brings it there.
     low = np.full(total.shape, 1.0 / weights.max())
     high: NDArray[np.float64] = (cap / weights).max(axis=1)
     level: NDArray[np.float64] = np.clip(total / weights.sum(), low, high)
@@ -206,11 +179,9 @@ def _levels(
 def _settle(
     ideal: NDArray[np.float64], total: NDArray[np.int64], cap: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Integers [c, n] next to ``ideal`` with the exact row sums, by largest remainder.
-
-    Ties go to the later iteration. One pass does it unless rounding error in ``ideal`` moved a
-    floor; then another puts the difference right, so that the sums hold whatever the figures.
-    """
+    """Integers [c, n] next to ``ideal`` with the exact row sums, by largest remainder."""
+    # Ties go to the later iteration. One pass does it unless rounding error in ``ideal`` moved a
+    # floor; then another puts the difference right, so that the sums hold whatever the figures.
     count = ideal.shape[1]
     rounds = np.floor(ideal).astype(np.int64)
     order = np.arange(count)
@@ -230,24 +201,7 @@ def _settle(
 def water_fill(
     weights: ArrayLike, total: ArrayLike, cap: ArrayLike, *, start: int = 1
 ) -> NDArray[np.int64]:
-    """Share rounds out in proportion to weights, between one and the cap, in integers.
-
-    Args:
-        weights: one positive weight per iteration, [n].
-        total: rounds that each device can afford, scalar or [N].
-        cap: most rounds per iteration, scalar, [N] or [n, N].
-        start: number of the first iteration, for messages.
-
-    Returns:
-        Rounds [n], or [n, N] if anything was per device; 1 <= rounds <= cap, and each device's sum
-        is min(⌊total⌋, Σ cap).
-
-    >>> water_fill([1.0, 2.0, 3.0], 12, 10)
-    array([2, 4, 6])
-    >>> water_fill([1.0, 2.0, 3.0], [12, 4], 5).T
-    array([[2, 5, 5],
-           [1, 1, 2]])
-    """
+    """Share rounds out in proportion to weights, between one and the cap, in integers."""
     shares = np.asarray(weights, dtype=np.float64)
     if shares.ndim != 1 or not shares.size or not (np.isfinite(shares) & (shares > 0)).all():
         raise ScenarioError(
@@ -363,11 +317,7 @@ def weighted(
 
 
 def policy_of(options: PlanOptions) -> Policy:
-    """The policy that a scenario asks for.
-
-    >>> policy_of(PlanOptions(rounds="backfill")).spends
-    'all'
-    """
+    """The policy that a scenario asks for."""
     return POLICIES[options.rounds]
 
 
@@ -380,26 +330,7 @@ def allocate(
     options: PlanOptions,
     start: int = 1,
 ) -> IntArray:
-    """Rounds of iterations start..n by a policy, checked.
-
-    Args:
-        policy: the record.
-        iterations: n of the whole plan.
-        total: scalar or [N]: rounds affordable from ``start`` on.
-        cap: scalar, [N] or [n−start+1, N]: most rounds per iteration.
-        options: the scenario's section ``plan``.
-        start: first iteration to allocate, from 1.
-
-    Returns:
-        int64 [n−start+1] or [n−start+1, N]: the rounds.
-
-    Raises:
-        InfeasibleError: a battery or the deadline does not allow the least rounds.
-        ScenarioError: the policy is not defined here, or its rounds break its contract.
-
-    >>> allocate(POLICIES["backfill"], 5, 6, 4, options=PlanOptions(), start=3)
-    array([1, 1, 4])
-    """
+    """Rounds of iterations start..n by a policy, checked."""
     count = count_iterations(iterations, start)
     rounds = np.asarray(policy.allocate(start, iterations, total, cap, options))
     _require_sound(policy, rounds, count, np.asarray(total), np.asarray(cap), options)
@@ -455,11 +386,7 @@ def _require_sound(
 
 
 def count_iterations(iterations: int, start: int = 1) -> int:
-    """Number of iterations from ``start`` to the end, both included.
-
-    >>> count_iterations(5, 3)
-    3
-    """
+    """Number of iterations from ``start`` to the end, both included."""
     if not 1 <= start <= iterations:
         raise ScenarioError(
             f"iterations {start}..{iterations} do not exist; set plan.iterations to at least "

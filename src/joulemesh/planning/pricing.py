@@ -50,10 +50,8 @@ class Pricer:
         self.overhead_s = 0.0 if besides is None else float(besides.max())
 
     def route(self, route: Route | None, costs: LinkCosts) -> Ledger:
-        """Price of one exchange along a route, with what an iteration takes besides.
-
-        Without a route there is no exchange, which costs nothing.
-        """
+        """Price of one exchange along a route, with what an iteration takes besides."""
+        # Without a route there is no exchange, which costs nothing.
         if route is None:
             return self._none
         return self._later(self._priced(route, costs, self.clock))
@@ -118,12 +116,10 @@ class Pricer:
         return self._later(Ledger.of((stop - start, self.devices), **columns, bits=on_air))
 
     def coordination(self, scheme: Scheme, costs: LinkCosts) -> Ledger:
-        """Price of flooding every link's cost over every link, before a tree is computed.
-
-        All reports pass each link once in each direction, one after another and each in a message
-        of its own, so the slowest link is the critical path (one hop is nothing beside all the
-        reports).
-        """
+        """Price of flooding every link's cost over every link, before a tree is computed."""
+        # All reports pass each link once in each direction, one after another and each in a message
+        # of its own, so the slowest link is the critical path (one hop is nothing beside all the
+        # reports).
         return self._priced(self.flood(scheme), costs, "critical-path")
 
     def bits(self, route: Route) -> float:
@@ -172,21 +168,7 @@ class _Weighed:
 
 
 def choose_scheme(conditions: Conditions, pricer: Pricer) -> Choice:
-    """The scheme that ``plan.aggregation`` asks for, or that ``"auto"`` finds.
-
-    Args:
-        conditions: for which it is chosen.
-        pricer: what an exchange costs.
-
-    Raises:
-        InfeasibleError: the graph cannot carry the scheme that is asked for.
-
-    >>> import joulemesh
-    >>> scenario = joulemesh.Scenario.preset("adaptive").override({"plan.aggregation": "auto"})
-    >>> plan = joulemesh.plan(scenario)
-    >>> print(plan.scheme, "because it has", plan.reason[:50])
-    tree-chunked because it has the least joules × seconds of an exchange: tree-ch
-    """
+    """The scheme that ``plan.aggregation`` asks for, or that ``"auto"`` finds."""
     if conditions.options.aggregation != "auto":
         return choose(conditions)
     weighed = _weigh(conditions, pricer)

@@ -50,22 +50,10 @@ __all__ = [
 
 
 def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
-    """The weights of eq. `optt`, w_t ∝ ln((ζ−t+1)/(n−t+1)), with n in the place of T.
-
-    They are divided by ζ−n, which leaves the shares alone, keeps them positive also for
-    n−1 < ζ < n, and passes smoothly through ζ = n, where the printed form is 0/0 and its limit is
-    the harmonic 1/(n−t+1).
-
-    Args:
-        iterations: n.
-        zeta: ζ > n−1; infinity gives equal weights.
-
-    Returns:
-        Weights [n], increasing in t.
-
-    >>> theorem4_weights(3, 3.0).round(3)
-    array([0.333, 0.5  , 1.   ])
-    """
+    """The weights of eq. `optt`, w_t ∝ ln((ζ−t+1)/(n−t+1)), with n in the place of T."""
+    # They are divided by ζ−n, which leaves the shares alone, keeps them positive also for n−1 < ζ <
+    # n, and passes smoothly through ζ = n, where the printed form is 0/0 and its limit is the
+    # harmonic 1/(n−t+1).
     count_iterations(iterations)
     if not zeta > iterations - 1:
         raise ScenarioError(
@@ -83,23 +71,7 @@ def theorem4_weights(iterations: int, zeta: float) -> NDArray[np.float64]:
 def theorem4(
     iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float, *, start: int = 1
 ) -> NDArray[np.int64]:
-    """Theorem 4 corrected: water-filling with the weights of eq. `optt` (notes: water-filling).
-
-    Args:
-        iterations: n of the whole plan.
-        total: rounds that each device can afford from ``start`` on, scalar or [N].
-        cap: most rounds per iteration, scalar, [N] or [n−start+1, N].
-        zeta: the paper's ζ, above n−1.
-        start: number of the first iteration still to come; the weights are those of the tail.
-
-    Returns:
-        Rounds [n−start+1] or [n−start+1, N].
-
-    >>> theorem4(3, 11, 10, 3.0)
-    array([2, 3, 6])
-    >>> theorem4(3, 9, 10, 3.0, start=2)
-    array([3, 6])
-    """
+    """Theorem 4 corrected: water-filling with the weights of eq. `optt` (notes: water-filling)."""
     count_iterations(iterations, start)
     return water_fill(theorem4_weights(iterations, zeta)[start - 1 :], total, cap, start=start)
 
@@ -107,23 +79,7 @@ def theorem4(
 def theorem4_literal(
     iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float, *, start: int = 1
 ) -> NDArray[np.int64]:
-    """Case 1 of eq. `optt` as printed, floors and zeros included.
-
-    Args:
-        iterations: n, in the place of T.
-        total: rounds that each device can afford (not floored, as printed), scalar or [N].
-        cap: τ_0, scalar, [N] or [n, N].
-        zeta: the paper's ζ, above n−1.
-
-    Returns:
-        Rounds [n] or [n, N]; zeros occur, and the sum falls short of the total.
-
-    Raises:
-        ScenarioError: outside the case's domain, or a value above the cap.
-
-    >>> theorem4_literal(4, 6, 10, 4.0)
-    array([0, 0, 1, 2])
-    """
+    """Case 1 of eq. `optt` as printed, floors and zeros included."""
     count = count_iterations(iterations, start)
     weights = theorem4_weights(iterations, zeta)[start - 1 :]
     # A total below n is within the printed domain: it only gives more zeros.
@@ -163,22 +119,9 @@ def theorem4_literal(
 def backfill(
     iterations: int, total: ArrayLike, cap: ArrayLike, *, start: int = 1
 ) -> NDArray[np.int64]:
-    """The exact integer optimum of (P42): one round each, the surplus from the end backwards.
-
-    It maximises every suffix sum at once, so it is optimal for every a in (0, 1), also with a cap
-    per iteration (notes: back-filling).
-
-    Args:
-        iterations: n.
-        total: rounds that each device can afford, scalar or [N].
-        cap: most rounds per iteration, scalar, [N] or [n, N].
-
-    Returns:
-        Rounds [n] or [n, N].
-
-    >>> backfill(5, 12, 4)
-    array([1, 1, 2, 4, 4])
-    """
+    """The exact integer optimum of (P42): one round each, the surplus from the end backwards."""
+    # It maximises every suffix sum at once, so it is optimal for every a in (0, 1), also with a cap
+    # per iteration (notes: back-filling).
     count = count_iterations(iterations, start)
     budget = read_budget(count, total, cap, start=start)
     goal, caps = budget.integers()
@@ -190,39 +133,14 @@ def backfill(
 def uniform(
     iterations: int, total: ArrayLike, cap: ArrayLike, *, start: int = 1
 ) -> NDArray[np.int64]:
-    """The same rounds in every iteration, as nearly as caps and integers allow.
-
-    Args:
-        iterations: n.
-        total: rounds that each device can afford, scalar or [N].
-        cap: most rounds per iteration, scalar, [N] or [n, N].
-
-    Returns:
-        Rounds [n] or [n, N]; the odd ones go to later iterations.
-
-    >>> uniform(4, 10, 5)
-    array([2, 2, 3, 3])
-    """
+    """The same rounds in every iteration, as nearly as caps and integers allow."""
     return water_fill(np.ones(count_iterations(iterations, start)), total, cap, start=start)
 
 
 def fixed(
     iterations: int, total: ArrayLike, cap: ArrayLike, rounds: int, *, start: int = 1
 ) -> NDArray[np.int64]:
-    """A given number of rounds in every iteration, refused where it does not fit.
-
-    Args:
-        iterations: n.
-        total: rounds that each device can afford, scalar or [N].
-        cap: most rounds per iteration, scalar, [N] or [n, N].
-        rounds: the number, at least 1.
-
-    Returns:
-        Rounds [n] or [n, N], all equal.
-
-    >>> fixed(3, 10, 4, 3)
-    array([3, 3, 3])
-    """
+    """A given number of rounds in every iteration, refused where it does not fit."""
     count = count_iterations(iterations, start)
     if rounds < 1:
         raise ScenarioError(
@@ -238,20 +156,7 @@ def fixed(
 def inverse(
     iterations: int, total: ArrayLike, cap: ArrayLike, zeta: float, *, start: int = 1
 ) -> NDArray[np.int64]:
-    """Theorem 4 with time reversed: most rounds first, each iteration's own cap respected.
-
-    Args:
-        iterations: n.
-        total: rounds that each device can afford, scalar or [N].
-        cap: most rounds per iteration, scalar, [N] or [n, N].
-        zeta: the paper's ζ, above n−1.
-
-    Returns:
-        Rounds [n] or [n, N]; with caps alike in all iterations the exact reversal of ``theorem4``.
-
-    >>> inverse(3, 11, 10, 3.0)
-    array([6, 3, 2])
-    """
+    """Theorem 4 with time reversed: most rounds first, each iteration's own cap respected."""
     count = count_iterations(iterations, start)
     # Messages must name the true iteration, so the caps are examined before they are reversed.
     read_budget(count, total, cap, start=start)
@@ -261,11 +166,7 @@ def inverse(
 
 
 def stand_in(policy: Policy, options: PlanOptions) -> str:
-    """The causal policy nearest to one that cannot be followed: of the same least rounds and ζ.
-
-    >>> stand_in(POLICIES["theorem4-literal"], PlanOptions())
-    'theorem4'
-    """
+    """The causal policy nearest to one that cannot be followed: of the same least rounds and ζ."""
     if not policy.least(options):
         return "spread"
     return "theorem4" if policy.uses_zeta else "uniform"
@@ -330,14 +231,9 @@ _MOST_FILLED = 1_000_000  # device looks, in filling up what the level leaves
 
 
 def ranks(iterations: int) -> IntArray:
-    """Rank of each iteration in the order in which extra rounds are given, int64 [n].
-
-    The last iteration comes first. The order visits multiples of the golden ratio modulo 1, in
-    whole numbers modulo 2⁶⁴, so that every beginning of it is evenly spread.
-
-    >>> ranks(5).tolist()
-    [3, 1, 4, 2, 0]
-    """
+    """Rank of each iteration in the order in which extra rounds are given, int64 [n]."""
+    # The last iteration comes first. The order visits multiples of the golden ratio modulo 1, in
+    # whole numbers modulo 2⁶⁴, so that every beginning of it is evenly spread.
     visited = np.arange(iterations, dtype=np.uint64) * _GOLDEN  # wraps round
     rank = np.empty(iterations, np.int64)
     rank[::-1][np.argsort(np.argsort(visited))] = np.arange(iterations)
@@ -347,22 +243,7 @@ def ranks(iterations: int) -> IntArray:
 def spread(
     iterations: int, total: ArrayLike, cap: ArrayLike, *, start: int = 1
 ) -> NDArray[np.int64]:
-    """Rounds as even as whole numbers and caps allow, zeros included, extra ones at the same time.
-
-    Args:
-        iterations: n of the whole plan.
-        total: rounds that each device can afford from ``start`` on, scalar or [N].
-        cap: most rounds per iteration, scalar, [N] or [n−start+1, N].
-        start: number of the first iteration still to come; what was planned before stays so.
-
-    Returns:
-        Rounds [n−start+1] or [n−start+1, N]; each device's sum is min(⌊total⌋, Σ cap), and its
-        rounds in two iterations differ by one at most, unless a cap is lower.
-
-    >>> spread(5, [2, 7], 4).T
-    array([[0, 1, 0, 0, 1],
-           [1, 2, 1, 1, 2]])
-    """
+    """Rounds as even as whole numbers and caps allow, extra ones in the same iterations."""
     count = count_iterations(iterations, start)
     budget = read_budget(count, total, cap, start=start, least=0)
     budget.require_total(0, "the exchanges alone overdraw the battery")
@@ -401,19 +282,10 @@ def _under(cap: IntArray, goal: int, rank: IntArray) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """How long the training of each iteration is, if devices' rounds are spread.
+    """How long the training of each iteration is, if devices' rounds are spread."""
 
-    Attributes:
-        until: int64 [m]: the first ranks, up to these, have a length; ascending to n.
-        seconds: float64 [m]: descending.
-
-    >>> profile = Profile.of(np.array([2, 3]), 4, np.array([5.0, 1.0]))
-    >>> profile.until.tolist(), profile.seconds.tolist(), profile.total_s
-    ([2, 3, 4], [5.0, 1.0, 0.0], 11.0)
-    """
-
-    until: IntArray
-    seconds: FloatArray
+    until: IntArray  # int64 [m]: the first ranks, up to these, have a length; ascending to n
+    seconds: FloatArray  # float64 [m]: descending
 
     @classmethod
     def of(cls, rounds: IntArray, iterations: int, round_s: FloatArray) -> Profile:
@@ -451,23 +323,9 @@ class Profile:
 
 
 def fit_time(iterations: int, most: IntArray, round_s: FloatArray, time_s: float) -> IntArray:
-    """Rounds of each device in all whose iterations, spread, train no longer than a time.
-
-    What `level_of` leaves is filled up by rounds that cost no time, and then by those that cost
-    least.
-
-    Args:
-        iterations: n.
-        most: int64 [N] rounds that each device could run.
-        round_s: [N] seconds of one round.
-        time_s: seconds of training of all iterations together.
-
-    Returns:
-        int64 [N], at most ``most``. One more round of any device that has fewer takes too long.
-
-    >>> fit_time(4, np.array([2, 9]), np.array([5.0, 1.0]), 9.0).tolist()
-    [1, 6]
-    """
+    """Rounds of each device in all whose iterations, spread, train no longer than a time."""
+    # What `level_of` leaves is filled up by rounds that cost no time, and then by those that cost
+    # least.
     rounds = level_of(iterations, most, round_s, time_s)
     if time_s < 0 or (rounds == most).all():
         return rounds
@@ -475,20 +333,9 @@ def fit_time(iterations: int, most: IntArray, round_s: FloatArray, time_s: float
 
 
 def level_of(iterations: int, most: IntArray, round_s: FloatArray, time_s: float) -> IntArray:
-    """Rounds for the same time of training on all devices, or for as much as they can use.
-
-    They are min(most, ⌊S / round_s⌋) for the largest level S of seconds that fits: nobody is cut
-    who trains for less time than another.
-
-    Args:
-        iterations: n.
-        most: int64 [N] rounds that each device could run.
-        round_s: [N] seconds of one round.
-        time_s: seconds of training of all iterations together.
-
-    >>> level_of(4, np.array([2, 9]), np.array([5.0, 1.0]), 9.0).tolist()
-    [1, 6]
-    """
+    """Rounds for the same time of training on all devices, or for as much as they can use."""
+    # They are min(most, ⌊S / round_s⌋) for the largest level S of seconds that fits: nobody is cut
+    # who trains for less time than another.
 
     def rounds(seconds: float) -> IntArray:
         return np.asarray(np.minimum(most, np.floor(seconds / round_s)).astype(np.int64))

@@ -111,12 +111,7 @@ def changed(ground: Ground, edits: Iterable[Edit]) -> Ground:
 
 
 def soon_planned(ground: Ground, iterations: int | None = None) -> bool:
-    """Is it a matter of about a second to plan again, so that changes can be tried?
-
-    Args:
-        ground: what the plan stands on.
-        iterations: how many, if that is known.
-    """
+    """Is it a matter of about a second to plan again, so that changes can be tried?"""
     options = ground.scenario.plan
     wanted = options.iterations if isinstance(options.iterations, int) else _UNKNOWN
     each = count = ground.scenario.devices.count
@@ -130,15 +125,8 @@ _RAISE, _MOST_RAISED = 1.02, 400  # steps in which a battery is raised until it 
 
 
 def prove(refusal: JoulemeshError, ground: Ground, planned: Callable[[Ground], object]) -> None:
-    """Leave those remedies to a refusal that planning again confirms.
-
-    Where another constraint fails once a remedy is followed, what mends that is added to it.
-
-    Args:
-        refusal: with the remedies that the refusing place computed.
-        ground: what could not be planned.
-        planned: plans, or refuses without proof.
-    """
+    """Leave those remedies to a refusal that planning again confirms."""
+    # Where another constraint fails once a remedy is followed, what mends that is added to it.
     if not refusal.remedies:
         return
     if not soon_planned(ground):
@@ -177,40 +165,22 @@ def _completed(remedy: Remedy, ground: Ground, planned: Callable[[Ground], objec
 
 
 def remedies(planner: StaticPlanner, need_j: float, n: int) -> list[Remedy]:
-    """What might help where batteries cannot pay.
-
-    Args:
-        planner: the one that refuses.
-        need_j: what a battery would have to hold if exchanges cost no more then.
-        n: number of iterations.
-    """
+    """What might help where batteries cannot pay."""
     found = [larger_batteries(planner, need_j, n), *fewer_iterations(planner, n)]
     leaves = planner.options.on_depletion == "leave"
     return found if leaves else [*found, (Edit("plan.on_depletion", "leave"),)]
 
 
 def fewer_iterations(planner: StaticPlanner, n: int) -> list[Remedy]:
-    """The number of iterations that there is energy and time for, if it is less than n.
-
-    Args:
-        planner: the one that refuses.
-        n: number of iterations.
-    """
+    """The number of iterations that there is energy and time for, if it is less than n."""
     most = planner.longest(zeta_limit(planner.options)) if n > 1 else 0
     fits = 0 < most < n and planner.fits(most) == (True, [])
     return [(Edit("plan.iterations", most, "lower"),)] if fits else []
 
 
 def larger_batteries(planner: StaticPlanner, need_j: float, n: int) -> Remedy:
-    """Batteries that pay, and the deadline and the total time that they need.
-
-    Larger batteries may move the balance of Remark 4 to more gossip, which costs more.
-
-    Args:
-        planner: the one that refuses.
-        need_j: what a battery would have to hold if exchanges cost no more then.
-        n: number of iterations.
-    """
+    """Batteries that pay, and the deadline and the total time that they need."""
+    # Larger batteries may move the balance of Remark 4 to more gossip, which costs more.
     world, figure = planner.world, at_least(need_j)
     for _ in range(_MOST_RAISED):
         battery_j = np.maximum(world.devices.energy_budget_j, figure)
@@ -224,18 +194,13 @@ def larger_batteries(planner: StaticPlanner, need_j: float, n: int) -> Remedy:
 
 @dataclass(frozen=True)
 class FirstRound:
-    """What the device lacks that is closest to a single round, where no round is compulsory.
+    """What the device lacks that is closest to a single round, where no round is compulsory."""
 
-    Attributes:
-        device: its number.
-        lacks: for ``"energy"``, ``"deadline"`` and ``"time"``, as far as it lacks them, what to
-            raise; None for the energy, which others may lack as well.
-        idle_j: what is drawn at rest meanwhile, if that is counted.
-    """
-
-    device: int
+    device: int  # its number
+    # for ``"energy"``, ``"deadline"`` and ``"time"``, as far as it lacks them, what to raise; None
+    # for the energy, which others may lack as well
     lacks: dict[str, Edit | None]
-    idle_j: float = 0.0
+    idle_j: float = 0.0  # what is drawn at rest meanwhile, if that is counted
 
     @classmethod
     def of(cls, planner: StaticPlanner, prices: Ledger, n: int) -> FirstRound:
@@ -270,10 +235,8 @@ class FirstRound:
 
 
 def _unpaid_round(planner: StaticPlanner, prices: Ledger, n: int) -> NDArray[np.bool_]:
-    """bool [N]: devices for a single round of which some battery does not pay.
-
-    Everybody draws power while one device trains.
-    """
+    """bool [N]: devices for a single round of which some battery does not pay."""
+    # Everybody draws power while one device trains.
     if planner.world.devices.idle_w is None:
         return np.asarray(planner.total(prices, n) < 1)
     purse, rest_s = planner.purse(prices, n), planner.least_s(prices, n)
@@ -285,16 +248,7 @@ def _unpaid_round(planner: StaticPlanner, prices: Ledger, n: int) -> NDArray[np.
 
 
 def require_somebody(planner: StaticPlanner, prices: Ledger, n: int) -> None:
-    """Refuse a plan of a policy that may leave rounds out, if nobody can train a single one.
-
-    Args:
-        planner: of such a policy.
-        prices: of the exchanges.
-        n: number of iterations.
-
-    Raises:
-        InfeasibleError: naming the device that is closest to a round, and what it lacks.
-    """
+    """Refuse a plan of a policy that may leave rounds out, if nobody can train a single one."""
     first = FirstRound.of(planner, prices, n)
     taken_s = float(total_of(prices.seconds))
     unpaid = bool((planner.total(prices, n) < 0).any())
@@ -373,13 +327,7 @@ def plan(
 
 
 def plan_of(ground: Ground, *, proof: bool = True) -> Plan:
-    """Plan a scenario whose sizes and world are known.
-
-    Args:
-        ground: the scenario, made ready.
-        proof: try what a refusal advises before it is offered; where many plans are made, refusals
-            are not worth that.
-    """
+    """Plan a scenario whose sizes and world are known."""
     with named_refusals(lambda: ground.names):
         try:
             return _planned(ground)

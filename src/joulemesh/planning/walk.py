@@ -84,21 +84,13 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Remaining:
-    """The state from which the rest of a plan is made.
+    """The state from which the rest of a plan is made."""
 
-    Attributes:
-        first: its first iteration, from 0.
-        active: bool [N]: who takes part.
-        battery_j: float64 [N]: what each may still spend; 0 for those who take no part.
-        cut: bool [E]: links that carry nothing.
-        elapsed_s: seconds that earlier iterations have taken.
-    """
-
-    first: int
-    active: BoolArray
-    battery_j: FloatArray
-    cut: BoolArray
-    elapsed_s: float = 0.0
+    first: int  # its first iteration, from 0
+    active: BoolArray  # bool [N]: who takes part
+    battery_j: FloatArray  # float64 [N]: what each may still spend; 0 for those who take no part
+    cut: BoolArray  # bool [E]: links that carry nothing
+    elapsed_s: float = 0.0  # seconds that earlier iterations have taken
 
     @classmethod
     def all_of(cls, ground: Ground) -> Remaining:
@@ -119,25 +111,7 @@ class Remaining:
         elapsed_s: float = 0.0,
         reserve: float = 0.0,
     ) -> Remaining:
-        """The state of some members.
-
-        Args:
-            ground: the scenario, made ready.
-            start: the first iteration to plan, from 1.
-            members: the devices that take part.
-            left_j: joules that each of them has left; no more than its battery counts.
-            cut: links that carry nothing, as pairs of devices; a pair without a link is no harm.
-            elapsed_s: seconds that earlier iterations have taken.
-            reserve: share of each battery that is left alone.
-
-        Raises:
-            ScenarioError: there is no such device or iteration, or a figure is not a number.
-
-        >>> ground = Ground.of(Scenario.preset("adaptive"))
-        >>> rest = Remaining.of(ground, start=4, members=(0, 1, 2), left_j=(1.0, 2.0, 3.0))
-        >>> rest.first, int(rest.active.sum()), float(rest.battery_j.sum())
-        (3, 3, 6.0)
-        """
+        """The state of some members."""
         graph, held = ground.world.graph, ground.world.devices.energy_budget_j
         _require_sound(graph, start, members, left_j, elapsed_s)
         who, active = np.array(members, np.int64), np.zeros(graph.devices, np.bool_)
@@ -156,14 +130,7 @@ class Remaining:
         )
 
     def limits(self, scenario: Scenario) -> TimeLimits:
-        """The time that is left of what the scenario allows.
-
-        >>> from joulemesh.scenario import Scenario
-        >>> scenario = Scenario(budget={"total_s": 10.0})
-        >>> rest = Remaining(3, np.ones(1, bool), np.ones(1), np.zeros(0, bool), elapsed_s=4.0)
-        >>> rest.limits(scenario).total_s
-        6.0
-        """
+        """The time that is left of what the scenario allows."""
         limits = TimeLimits.of(scenario)
         if limits.total_s is None or not self.elapsed_s:
             return limits
@@ -192,22 +159,7 @@ def _require_sound(
 def cut_off(
     graph: Graph, active: BoolArray, cut: BoolArray, holders: BoolArray | None = None
 ) -> BoolArray:
-    """bool [N]: the active devices from which no path leads to the largest part of the others.
-
-    Args:
-        graph: the whole.
-        active: bool [N]: who takes part.
-        cut: bool [E]: links that carry nothing.
-        holders: bool [N]: those who hold what the others have learned; a part of two devices or
-            more with one of them goes on rather than a larger one without.
-
-    >>> graph = Graph(4, np.array([[0, 1], [1, 2], [2, 3]]), np.zeros((4, 2)))
-    >>> cut_off(graph, np.ones(4, bool), np.array([False, False, True])).tolist()
-    [False, False, False, True]
-    >>> cut = np.array([False, True, False])
-    >>> cut_off(graph, np.ones(4, bool), cut, np.array([False, False, False, True])).tolist()
-    [True, True, False, False]
-    """
+    """bool [N]: the active devices from which no path leads to the largest part of the others."""
     part = Subgraph.of(graph, active, cut)
     parts, label = components(part.edges, part.devices)
     lost = np.zeros_like(active)
@@ -221,17 +173,11 @@ def cut_off(
 
 
 class Recharged(NamedTuple):
-    """The batteries after an iteration, float64 [N] each.
+    """The batteries after an iteration, float64 [N] each."""
 
-    Attributes:
-        held_j: what they hold.
-        stored_j: what they have gained.
-        spilled_j: what they had no room for.
-    """
-
-    held_j: FloatArray
-    stored_j: FloatArray
-    spilled_j: FloatArray
+    held_j: FloatArray  # what they hold
+    stored_j: FloatArray  # what they have gained
+    spilled_j: FloatArray  # what they had no room for
 
 
 def recharged(
@@ -241,20 +187,7 @@ def recharged(
     elapsed_s: float,
     length_s: float,
 ) -> Recharged | None:
-    """Add what an iteration harvests; None where nobody ever harvests anything.
-
-    Args:
-        traces: who harvests how much, and what batteries hold at most.
-        held_j: float64 [N]: what they hold after the iteration has been paid for.
-        iteration: from 0.
-        elapsed_s: seconds until it began.
-        length_s: seconds that it took.
-
-    >>> sunny = Traces(steady_w=np.array([2.0]), capacity_j=np.array([5.0]))
-    >>> after = recharged(sunny, np.array([4.0]), 0, 0.0, 3.0)
-    >>> float(after.held_j[0]), float(after.spilled_j[0])
-    (5.0, 5.0)
-    """
+    """Add what an iteration harvests; None where nobody ever harvests anything."""
     gathered_j = traces.harvested_j(iteration, elapsed_s, length_s)
     if gathered_j is None:
         return None
@@ -270,18 +203,8 @@ IntArray = NDArray[np.int64]
 def givers(
     left_j: Mapping[int, float], newcomers: Collection[int], links: Iterable[tuple[int, int]]
 ) -> tuple[tuple[int, int], ...]:
-    """Each newcomer with the neighbour that gives to it, which may be a newcomer served before.
-
-    Of several the one with the most joules left gives, since a gift has to be paid for.
-
-    Args:
-        left_j: joules that each device has left, newcomers included.
-        newcomers: who has been away.
-        links: that carry something, as pairs of devices.
-
-    >>> givers({0: 5.0, 1: 9.0, 2: 1.0, 3: 1.0}, {2, 3}, [(0, 2), (1, 2), (2, 3)])
-    ((2, 1), (3, 2))
-    """
+    """Each newcomer with the neighbour that gives to it, which may be a newcomer served before."""
+    # Of several the one with the most joules left gives, since a gift has to be paid for.
     near: dict[int, list[int]] = {device: [] for device in sorted(left_j)}
     for a, b in links:
         if a in near and b in near:
@@ -301,11 +224,7 @@ def givers(
 
 
 def origins(gifts: Collection[tuple[int, int]]) -> dict[int, int]:
-    """The device whose parameters each newcomer ends up with.
-
-    >>> origins([(2, 1), (3, 2)])
-    {2: 1, 3: 1}
-    """
+    """The device whose parameters each newcomer ends up with."""
     giver, found = dict(gifts), dict(gifts)
     for newcomer in giver:
         while found[newcomer] in giver:
@@ -314,17 +233,7 @@ def origins(gifts: Collection[tuple[int, int]]) -> dict[int, int]:
 
 
 def gift_route(gifts: Collection[tuple[int, int]], edges: IntArray, bits: float) -> Route:
-    """What is sent so that every newcomer has its gift.
-
-    Args:
-        gifts: (newcomer, giver), at least one.
-        edges: int64 [E, 2]: the graph's links, sorted.
-        bits: of the model.
-
-    >>> route = gift_route([(2, 1), (3, 2)], np.array([[0, 2], [1, 2], [2, 3]]), 8.0)
-    >>> list(route.messages())
-    [(0, 1, 2, 8.0), (1, 2, 3, 8.0)]
-    """
+    """What is sent so that every newcomer has its gift."""
     giver = dict(gifts)
     depth: dict[int, int] = {}
     for newcomer in giver:
@@ -594,11 +503,9 @@ class CausalPlanner:
         return self.time.allows(rounds, price_s, rest_s, keep, self.active)
 
     def _reserve(self, t: int, forecast: Forecast) -> tuple[FloatArray, IntArray]:
-        """[N] joules and rounds to keep for later; none for those who will have to leave anyway.
-
-        Where nobody leaves, a forecast that has become worse may leave too little: then the rounds
-        to come are kept, and exchanges that cannot be paid for are skipped.
-        """
+        """[N] joules and rounds to keep for later; none for those who will have to leave anyway."""
+        # Where nobody leaves, a forecast that has become worse may leave too little: then the
+        # rounds to come are kept, and exchanges that cannot be paid for are skipped.
         later_j, to_come = (
             forecast.reserve_j(t),
             self.least * (self.iterations - t - 1),
@@ -621,10 +528,8 @@ class CausalPlanner:
         exchange: bool,
         now_s: float | None = None,
     ) -> tuple[IntArray, IntArray]:
-        """This iteration's rounds: the policy over all that is left, of which the first row counts.
-
-        Devices that cannot last to the end run the least each time until they leave.
-        """
+        """Rounds of this iteration: the first row of the policy over all that is left."""
+        # Devices that cannot last to the end run the least each time until they leave.
         later_j = forecast.reserve_j(t)
         ahead_s = forecast.latency_s(t).copy()
         if not exchange:
@@ -668,16 +573,8 @@ class Forecast:
 
 
 def by_policy(planner: CausalPlanner, t: int, total: IntArray, cap: IntArray) -> IntArray:
-    """Rounds [rows, N] of iteration t and those to come.
-
-    Devices that cannot last to the end run the least each time until they leave.
-
-    Args:
-        planner: with who takes part.
-        t: the iteration, from 0.
-        total: [N] rounds in all that batteries pay for in time.
-        cap: [rows, N].
-    """
+    """Rounds [rows, N] of iteration t and those to come."""
+    # Devices that cannot last to the end run the least each time until they leave.
     lasting = planner.active & (total >= planner.least * (planner.iterations - t))
     rounds = np.zeros((len(cap), len(planner.active)), np.int64)
     rounds[:, planner.active] = planner.least
@@ -696,17 +593,8 @@ def by_policy(planner: CausalPlanner, t: int, total: IntArray, cap: IntArray) ->
 def in_time(
     planner: CausalPlanner, t: int, total: IntArray, ahead_s: FloatArray, time: TimeLeft
 ) -> tuple[IntArray, IntArray]:
-    """Rounds in all [N] and caps [rows, N] for which there is time in the iterations to come.
-
-    An exchange that is forecast to miss the deadline will be skipped, not cost a round.
-
-    Args:
-        planner: with who takes part.
-        t: the iteration, from 0.
-        total: [N] rounds in all that the batteries pay for.
-        ahead_s: [rows] seconds of the exchanges.
-        time: that is left.
-    """
+    """Rounds in all [N] and caps [rows, N] for which there is time in the iterations to come."""
+    # An exchange that is forecast to miss the deadline will be skipped, not cost a round.
     policy, trains = planner.ground.policy, planner.ground.trains(planner.iterations)[t:, None]
     if planner.least == 0 and time.deadline_s is not None:
         ahead_s = np.where(ahead_s > time.deadline_s, 0.0, ahead_s)
@@ -728,14 +616,7 @@ _HALVINGS = 40
 def rounds_and_rest(
     planner: CausalPlanner, t: int, exchange_j: FloatArray, ahead_s: FloatArray
 ) -> tuple[IntArray, IntArray]:
-    """Rounds [N] of an iteration and caps [rows, N] of those to come, with energy to wait for them.
-
-    Args:
-        planner: with what is left, and who takes part.
-        t: the iteration, from 0.
-        exchange_j: [N] joules of its exchange and of those to come.
-        ahead_s: [rows] their seconds.
-    """
+    """Rounds [N] of an iteration and caps [rows, N] from it on, with energy to wait for them."""
     rows, least = len(ahead_s), planner.least
     low_s = least_s(ahead_s, planner.round_s[planner.active], least)
     coming_j = planner.coming_j(t)
@@ -782,14 +663,7 @@ def rounds_and_rest(
 def waited_for(
     planner: CausalPlanner, rounds: IntArray, price_j: FloatArray, now_s: float
 ) -> IntArray:
-    """The rounds [N] of an iteration without those for which some battery cannot wait.
-
-    Args:
-        planner: with what is left, and who takes part.
-        rounds: [N].
-        price_j: [N] joules of the exchange.
-        now_s: its seconds.
-    """
+    """The rounds [N] of an iteration without those for which some battery cannot wait."""
 
     def shortened(limit_s: float) -> IntArray:
         fitting = np.floor(limit_s / planner.round_s).astype(np.int64)
@@ -822,19 +696,7 @@ def causal_planner(
     remedy: Callable[[float], Remedy] | None = None,
     rest: Remaining | None = None,
 ) -> CausalPlanner:
-    """The planner that goes through the iterations of a scenario one after another.
-
-    Args:
-        ground: the scenario, made ready.
-        iterations: n.
-        remedy: what a refusal for want of joules advises.
-        rest: where to begin, if not with everybody in the first iteration.
-
-    >>> from joulemesh.scenario import Scenario
-    >>> still, sunny = Scenario(), Scenario(devices={"harvest_w": 0.1})
-    >>> [type(causal_planner(Ground.of(one), 5)).__name__ for one in (still, sunny)]
-    ['CausalPlanner', 'TracedPlanner']
-    """
+    """The planner that goes through the iterations of a scenario one after another."""
     kind = TracedPlanner if ground.world.traces.given else CausalPlanner
     return kind(ground, iterations, remedy, rest)
 
@@ -1052,10 +914,8 @@ class TracedPlanner(CausalPlanner):
     # The batteries ------------------------------------------------------------------------------
 
     def coming_j(self, t: int) -> FloatArray | None:
-        """What each device has gathered per iteration so far, for each iteration to come.
-
-        Before any is over: what it gathers now, over the shortest iteration.
-        """
+        """What each device has gathered per iteration so far, for each iteration to come."""
+        # Before any is over: what it gathers now, over the shortest iteration.
         if not self.traces.harvests or self.options.harvest_forecast == "none":
             return None
         if self._stored:
@@ -1080,24 +940,11 @@ class TracedPlanner(CausalPlanner):
 
 @dataclass(frozen=True, eq=False)
 class Continuation:
-    """A plan from some iteration on. Iterations count from 1.
+    """A plan from some iteration on. Iterations count from 1."""
 
-    Attributes:
-        ground: the scenario, made ready.
-        timeline: every iteration of it.
-        notes: what a reader should know, one line each.
-
-    >>> import joulemesh
-    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> rest = Remaining.of(plan.ground, start=41, members=range(19), left_j=[100.0] * 19)
-    >>> made = continue_plan(plan, rest)
-    >>> made.start, made.last, int(made.rounds(41)[19]), made.active(41).sum()
-    (41, 100, 0, np.int64(19))
-    """
-
-    ground: Ground
-    timeline: Timeline
-    notes: tuple[str, ...] = ()
+    ground: Ground  # the scenario, made ready
+    timeline: Timeline  # every iteration of it
+    notes: tuple[str, ...] = ()  # what a reader should know, one line each
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Continuation:
@@ -1180,20 +1027,10 @@ class Continuation:
 
 
 def continue_plan(plan: Plan, rest: Remaining) -> Continuation:
-    """The rest of a plan.
-
-    What was planned stays where nothing has happened to it: those who were to take part do, over
-    all their links, and can still pay for it in time. Who takes part is ``rest``'s to say, whatever
-    ``devices.leave`` has.
-
-    Args:
-        plan: the whole.
-        rest: who takes part from which iteration on, and what they have left.
-
-    Raises:
-        InfeasibleError: not even one iteration can be paid for in time; one line.
-        ScenarioError: the plan has no such iteration.
-    """
+    """The rest of a plan."""
+    # What was planned stays where nothing has happened to it: those who were to take part do, over
+    # all their links, and can still pay for it in time. Who takes part is ``rest``'s to say,
+    # whatever ``devices.leave`` has.
     ground = plan.ground.without_departures
     if not rest.first < plan.iterations:
         raise ScenarioError(
@@ -1229,13 +1066,7 @@ class _PolicyError(Exception):
 
 
 class Continuer:
-    """Makes the rest of one plan; afterwards it has ``notes``, one line each.
-
-    Args:
-        ground: the scenario, made ready.
-        rest: who takes part from which iteration on, and what they have left.
-        iterations: number n of iterations of the whole plan.
-    """
+    """Makes the rest of one plan; afterwards it has ``notes``, one line each."""
 
     def __init__(self, ground: Ground, rest: Remaining, iterations: int) -> None:
         self.ground, self.rest, self.iterations = ground, rest, iterations
@@ -1264,11 +1095,7 @@ class Continuer:
         return POLICIES[name]
 
     def timeline(self) -> Timeline:
-        """Every iteration of the rest.
-
-        Raises:
-            InfeasibleError: not even one can be paid for in time; one line.
-        """
+        """Every iteration of the rest."""
         if self.limits.total_s == 0.0:
             raise InfeasibleError(
                 "no time is left for iteration {iteration}: {elapsed_s} of budget.total_s are "
@@ -1390,10 +1217,8 @@ class Continuer:
         return not missing_time(self.least, *limits, exchange_s, round_s)
 
     def _paid(self, n: int, *, trained: bool = True) -> bool:
-        """Are the exchanges and the least rounds until iteration n paid for, in time?
-
-        Where no round is compulsory, somebody still should train one, unless told otherwise.
-        """
+        """Are the exchanges and the least rounds until iteration n paid for, in time?"""
+        # Where no round is compulsory, somebody still should train one, unless told otherwise.
         if not self._in_time(n):
             return False
         total = self._total(self._prices(n), n)
@@ -1480,15 +1305,7 @@ class Continuer:
 
 
 def with_departures(ground: Ground, timeline: Timeline) -> tuple[Timeline, list[str]]:
-    """A plan in which devices leave as ``devices.leave`` says, and what a reader should know.
-
-    Args:
-        ground: the scenario, made ready, in which nothing else changes over time.
-        timeline: the plan as if everybody stayed.
-
-    Raises:
-        InfeasibleError: those who stay cannot pay for one more iteration in time.
-    """
+    """A plan in which devices leave as ``devices.leave`` says, and what a reader should know."""
     leaves = ground.world.traces.leaves
     assert leaves is not None
     notes: list[str] = []

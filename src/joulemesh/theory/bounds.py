@@ -59,40 +59,24 @@ from joulemesh.theory.terms import (
 
 @dataclass(frozen=True)
 class Bounds:
-    """All bounds side by side; None where one says nothing, with the reason in ``notes``.
+    """All bounds side by side; None where one says nothing, with the reason in ``notes``."""
 
-    Attributes:
-        theorem1_printed: eq. `gap1` plus eq. `gap2`, to the letter.
-        theorem1_printed_p15: the same with the exponents of eq. `p15`.
-        theorem1_corrected: the gap after the last exchange, at most; with inexact exchanges, that
-            of the devices' own models.
-        theorem2_printed: h(δ, N, T) of eq. `gap2` with its own η = 1/(MT⁴).
-        theorem2_limit_printed: eq. `gap3`.
-        theorem2_corrected: Σ_t Δ_t, the counterpart of ``theorem2_printed``.
-        theorem2_discounted: what of it enters ``theorem1_corrected``.
-        corollary1_printed: iterations T for the target gap.
-        corollary1_corrected: rounds in all for the target gap.
-        target_gap: ε of the two above.
-        noise_ball: c.
-        p42: objective of (P42), mean over devices.
-        drift: the same rounds' cost of averaging were all devices like the mean one.
-        notes: reasons and cautions, by field.
-    """
-
-    theorem1_printed: float | None
-    theorem1_printed_p15: float | None
+    theorem1_printed: float | None  # eq. `gap1` plus eq. `gap2`, to the letter.
+    theorem1_printed_p15: float | None  # the same with the exponents of eq. `p15`.
+    # the gap after the last exchange, at most; with inexact exchanges, that of the devices' own
+    # models
     theorem1_corrected: float | None
-    theorem2_printed: float | None
-    theorem2_limit_printed: float | None
-    theorem2_corrected: float | None
-    theorem2_discounted: float | None
-    corollary1_printed: float | None
-    corollary1_corrected: float | None
-    target_gap: float | None
-    noise_ball: float | None
-    p42: float | None
-    drift: float | None
-    notes: dict[str, str]
+    theorem2_printed: float | None  # h(δ, N, T) of eq. `gap2` with its own η = 1/(MT⁴).
+    theorem2_limit_printed: float | None  # eq. `gap3`.
+    theorem2_corrected: float | None  # Σ_t Δ_t, the counterpart of ``theorem2_printed``
+    theorem2_discounted: float | None  # what of it enters ``theorem1_corrected``
+    corollary1_printed: float | None  # iterations T for the target gap
+    corollary1_corrected: float | None  # rounds in all for the target gap
+    target_gap: float | None  # ε of the two above
+    noise_ball: float | None  # c
+    p42: float | None  # objective of (P42), mean over devices
+    drift: float | None  # the same rounds' cost of averaging were all devices like the mean one
+    notes: dict[str, str]  # reasons and cautions, by field
 
     def to_dict(self) -> dict[str, object]:
         """Plain figures for JSON."""
@@ -153,24 +137,7 @@ def evaluate(
     target_gap: float | None = None,
     contraction: ArrayLike = 0.0,
 ) -> Bounds:
-    """Every bound for these rounds.
-
-    Args:
-        rounds: τ, [n, N].
-        constants: the assumptions' constants.
-        learning_rate: η.
-        parameters: k, length of the parameter vector.
-        target_gap: ε of Corollary 1; by default a tenth of the initial gap.
-        contraction: scalar or [n]: what each exchange leaves of the devices' distance from their
-            mean; 0 for an exact mean, 1 for no exchange. Corrected Theorem 1 alone looks at it.
-
-    Returns:
-        The record; a figure that is undefined is None and its reason is in ``notes``.
-
-    >>> record = evaluate([[1, 1], [2, 2]], Constants(1.0, 1.0, 1.0, 1.0, 1.0, 8.0), 0.5, 10)
-    >>> record.theorem1_corrected, record.noise_ball
-    (2.875, 0.25)
-    """
+    """Every bound for these rounds."""
     values = columns(rounds)
     if values.shape != np.shape(rounds):
         raise ScenarioError("rounds of a plan are [n, N]; give one column per device")

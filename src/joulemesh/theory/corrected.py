@@ -47,22 +47,9 @@ def training_spread(
 def theorem2_corrected(
     rounds: ArrayLike, constants: Constants, learning_rate: float
 ) -> NDArray[np.float64]:
-    """Corrected Theorem 2: what each averaging costs at most, Δ_t, undiscounted.
-
-    (γ/2)δ² + (1/(2γ)+M/2)V_t with Young's γ = η × mean rounds and V_t = η²τ_t²δ² where all
-    devices run τ_t rounds (this gives ητ_tδ²(1+Mητ_t/2)), else η²G (1/N)Σ_i τ_{i,t}².
-
-    Args:
-        rounds: τ, [n] (equal on all devices) or [n, N].
-        constants: the assumptions' constants.
-        learning_rate: η.
-
-    Returns:
-        Δ_t, [n].
-
-    >>> theorem2_corrected([1, 2], Constants(1.0, 1.0, 0.0, 0.0, 1.0, 1.0), 0.5)
-    array([0.625, 1.5  ])
-    """
+    """Corrected Theorem 2: what each averaging costs at most, Δ_t, undiscounted."""
+    # (γ/2)δ² + (1/(2γ)+M/2)V_t with Young's γ = η × mean rounds and V_t = η²τ_t²δ² where all
+    # devices run τ_t rounds (this gives ητ_tδ²(1+Mητ_t/2)), else η²G (1/N)Σ_i τ_{i,t}².
     values = columns(rounds)
     spread = training_spread(values, constants, learning_rate)
     gamma = learning_rate * values.mean(axis=1)
@@ -76,23 +63,10 @@ def theorem2_corrected(
 
 
 def theorem2_discounted(rounds: ArrayLike, constants: Constants, learning_rate: float) -> float:
-    """The aggregation term of Theorem 1, (1/N) Σ_i Σ_t a^{S_{i,t+1}} Δ_{i,t}, at most.
-
-    With weights b_i = a^{S_{i,t+1}} that differ, the common vector that Theorem 2 subtracts from
-    the gradients no longer cancels; what it leaves is at most sd(b) √(G V_t) by Cauchy–Schwarz.
-    The bound is Σ_t max_i(b_i) Δ_t + sd(b) √(G V_t).
-
-    Args:
-        rounds: τ, [n] (equal on all devices) or [n, N].
-        constants: the assumptions' constants.
-        learning_rate: η <= 1/M.
-
-    Returns:
-        The bound; NaN outside its domain.
-
-    >>> theorem2_discounted([1, 2], Constants(1.0, 1.0, 0.0, 0.0, 1.0, 1.0), 0.5)
-    1.65625
-    """
+    """The aggregation term of Theorem 1, (1/N) Σ_i Σ_t a^{S_{i,t+1}} Δ_{i,t}, at most."""
+    # With weights b_i = a^{S_{i,t+1}} that differ, the common vector that Theorem 2 subtracts from
+    # the gradients no longer cancels; what it leaves is at most sd(b) √(G V_t) by Cauchy–Schwarz.
+    # The bound is Σ_t max_i(b_i) Δ_t + sd(b) √(G V_t).
     if outside_domain(constants, learning_rate, printed=False):
         return math.nan
     values = columns(rounds)
@@ -110,21 +84,7 @@ def theorem1_corrected(
     *,
     aggregation: ArrayLike | None = None,
 ) -> float:
-    """Corrected Theorem 1: a^Q D_1 + c(1−a^Q) + Σ_t a^{S_{t+1}} Δ_t, device by device.
-
-    Args:
-        rounds: τ, [n] (equal on all devices) or [n, N] (each device has its own exponents).
-        constants: the assumptions' constants.
-        learning_rate: η <= 1/M.
-        aggregation: known costs of averaging, Δ_t [n] (equal rounds) or Δ_{i,t} [n, N]; by
-            default they are bounded by corrected Theorem 2.
-
-    Returns:
-        The bound on the gap after the last averaging; NaN outside its domain.
-
-    >>> theorem1_corrected([1, 2], Constants(1.0, 1.0, 1.0, 0.0, 0.0, 8.0), 0.5)
-    1.21875
-    """
+    """Corrected Theorem 1: a^Q D_1 + c(1−a^Q) + Σ_t a^{S_{t+1}} Δ_t, device by device."""
     if outside_domain(constants, learning_rate, printed=False):
         return math.nan
     values = columns(rounds)
@@ -154,22 +114,8 @@ def _costs(aggregation: ArrayLike, values: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def corollary1_corrected(constants: Constants, learning_rate: float, *, target_gap: float) -> float:
-    """Corrected Corollary 1: rounds Σ_t τ_t after which the gap is at most ε, for δ = 0.
-
-    Linear to a noise ball of size c = σMη/(2m); no rate below it with constant η.
-
-    Args:
-        constants: the assumptions' constants.
-        learning_rate: η <= 1/M.
-        target_gap: ε.
-
-    Returns:
-        ln((D_1−c)/(ε−c)) / −ln a, a real number to be rounded up; 0 if the gap is there already;
-        NaN if ε is inside the noise ball or η outside its domain.
-
-    >>> round(corollary1_corrected(Constants(1.0, 1.0, 0.0, 0.0, 0.0, 8.0), 0.5, target_gap=1.0), 6)
-    3.0
-    """
+    """Corrected Corollary 1: rounds Σ_t τ_t after which the gap is at most ε, for δ = 0."""
+    # Linear to a noise ball of size c = σMη/(2m); no rate below it with constant η.
     if outside_domain(constants, learning_rate, printed=False) or math.isnan(target_gap):
         return math.nan
     ball = noise_ball(constants, learning_rate)
@@ -208,23 +154,9 @@ def _moved(contraction: Floats, moved: ArrayLike | None) -> Floats:
 def spread_roots(
     rounds: ArrayLike, contraction: ArrayLike, constants: Constants, learning_rate: float
 ) -> Floats:
-    """Root of V_t, the mean squared distance from the mean before each exchange, at most.
-
-    √V_t <= λ_{t−1} √V_{t−1} + √P_t, with P_t what the rounds of the iteration add: η²τ_t²δ² where
-    all devices run τ_t rounds, else η²G (1/N)Σ_i τ_{i,t}².
-
-    Args:
-        rounds: τ, [n] (equal on all devices) or [n, N]; 0 where a device does not train.
-        contraction: λ, one for all exchanges or [n]: 0 for an exact mean, 1 for no exchange.
-        constants: the assumptions' constants.
-        learning_rate: η.
-
-    Returns:
-        float64 [n].
-
-    >>> spread_roots([2, 0, 2], [0.5, 0.5, 0.0], Constants(1.0, 1.0, 0.0, 0.0, 1.0, 1.0), 0.5)
-    array([1.  , 0.5 , 1.25])
-    """
+    """Root of V_t, the mean squared distance from the mean before each exchange, at most."""
+    # √V_t <= λ_{t−1} √V_{t−1} + √P_t, with P_t what the rounds of the iteration add: η²τ_t²δ² where
+    # all devices run τ_t rounds, else η²G (1/N)Σ_i τ_{i,t}².
     values = columns(rounds)
     factors = _per_iteration(contraction, "contraction", 1.0, len(values))
     added = np.sqrt(training_spread(values, constants, learning_rate))
@@ -243,25 +175,9 @@ def exchange_costs(
     *,
     moved: ArrayLike | None = None,
 ) -> Floats:
-    """What each exchange costs at most, Δ_t, undiscounted: δκ_t√V_t + (M/2)κ_t²V_t.
-
-    For an exact mean of devices that began the iteration alike, it is that of corrected Theorem 2,
-    whose γ is η times the mean rounds.
-
-    Args:
-        rounds: τ, [n] (equal on all devices) or [n, N]; 0 where a device does not train.
-        contraction: λ, one for all exchanges or [n]: 0 for an exact mean, 1 for no exchange.
-        constants: the assumptions' constants.
-        learning_rate: η.
-        moved: κ, at least ‖I − W_t‖, one for all or [n], if it is known: 1 if no eigenvalue of W_t
-            is negative. By default 1 for an exact mean, 0 for no exchange, and otherwise 1 + λ_t.
-
-    Returns:
-        float64 [n].
-
-    >>> exchange_costs([1, 2], [1.0, 0.0], Constants(1.0, 1.0, 0.0, 0.0, 1.0, 1.0), 0.5)
-    array([0.   , 2.625])
-    """
+    """What each exchange costs at most, Δ_t, undiscounted: δκ_t√V_t + (M/2)κ_t²V_t."""
+    # For an exact mean of devices that began the iteration alike, it is that of corrected Theorem
+    # 2, whose γ is η times the mean rounds.
     values = columns(rounds)
     factors = _per_iteration(contraction, "contraction", 1.0, len(values))
     roots = spread_roots(values, factors, constants, learning_rate)
@@ -285,26 +201,11 @@ def theorem1_inexact(
     *,
     moved: ArrayLike | None = None,
 ) -> float:
-    """The gap of the devices' own models after the last exchange, at most.
-
-    a^Q D_1 + c(1−a^Q) + Σ_t max_i(b_{i,t}) Δ_t + sd(b_t) κ_t √(G V_t), with b_{i,t} = a^{S_{i,t+1}}
-    and Q and S device by device. Where every exchange is an exact mean it is corrected Theorem 1.
-    For the gap of the mean model, add an iteration without rounds and with an exact exchange.
-
-    Args:
-        rounds: τ, [n] (equal on all devices) or [n, N]; 0 where a device does not train.
-        contraction: λ, one for all exchanges or [n]: 0 for an exact mean, 1 for no exchange.
-        constants: the assumptions' constants.
-        learning_rate: η <= 1/M.
-        moved: κ, at least ‖I − W_t‖, if it is known; see `exchange_costs`.
-
-    Returns:
-        The bound; NaN outside its domain.
-
-    >>> known = Constants(1.0, 1.0, 1.0, 1.0, 1.0, 8.0)
-    >>> [round(theorem1_inexact([[1, 0], [2, 2]], one, known, 0.5), 4) for one in (0.0, 0.5)]
-    [3.8125, 5.6939]
-    """
+    """The gap of the devices' own models after the last exchange, at most."""
+    # a^Q D_1 + c(1−a^Q) + Σ_t max_i(b_{i,t}) Δ_t + sd(b_t) κ_t √(G V_t), with b_{i,t} =
+    # a^{S_{i,t+1}} and Q and S device by device. Where every exchange is an exact mean it is
+    # corrected Theorem 1. For the gap of the mean model, add an iteration without rounds and with
+    # an exact exchange.
     if outside_domain(constants, learning_rate, printed=False):
         return math.nan
     values = columns(rounds)

@@ -39,23 +39,7 @@ def theorem1_printed(
     aggregation: float = 0.0,
     literal_index: bool = True,
 ) -> float:
-    """Eq. `gap1`: aggregation + A_1 + A_2, as printed.
-
-    Args:
-        rounds: τ, [n] or [n, N].
-        constants: the assumptions' constants.
-        learning_rate: η <= min(1/M, 1).
-        aggregation: Σ_t E[F(w_t) − F(w̃_t)], for instance ``theorem2_printed``.
-        literal_index: the exponent Σ_{t=j}^{T−1} τ_{i,j} as `gap1` has it; False reads τ_{i,t},
-            as eq. `p15` spells it out and as (P42) and Table I have it.
-
-    Returns:
-        The bound; NaN outside its domain.
-
-    >>> one = Constants(1.0, 1.0, 1.0, 0.0, 0.0, 8.0)
-    >>> theorem1_printed([1, 2], one, 0.5), theorem1_printed([1, 2], one, 0.5, literal_index=False)
-    (1.375, 1.34375)
-    """
+    """Eq. `gap1`: aggregation + A_1 + A_2, as printed."""
     if outside_domain(constants, learning_rate, printed=True):
         return math.nan
     values = columns(rounds)
@@ -68,18 +52,7 @@ def theorem1_printed(
 
 
 def phi_printed(devices: int, parameters: int) -> float:
-    """The printed φ(N) = (k/N)(N−1)(2N−1) of eq. `p114`; the norm it stands for is 1.
-
-    Args:
-        devices: N.
-        parameters: k.
-
-    Returns:
-        φ(N).
-
-    >>> phi_printed(20, 1)
-    37.05
-    """
+    """The printed φ(N) = (k/N)(N−1)(2N−1) of eq. `p114`; the norm it stands for is 1."""
     return parameters * (devices - 1) * (2 * devices - 1) / devices
 
 
@@ -90,21 +63,7 @@ def theorem2_printed(
     constants: Constants,
     learning_rate: float | None = None,
 ) -> float:
-    """Eq. `gap2`: h(δ_m, N, T) with T = n+1, as printed.
-
-    Args:
-        iterations: n.
-        devices: N.
-        parameters: k.
-        constants: the assumptions' constants; δ stands for δ_m (δ_m² = max δ_i², below `p18`).
-        learning_rate: η, by default the statement's own 1/(MT⁴).
-
-    Returns:
-        The bound; NaN outside its domain.
-
-    >>> round(theorem2_printed(1, 1, 10, Constants(1.0, 1.0, 0.0, 2.0, 0.0, 1.0)), 6)
-    0.822467
-    """
+    """Eq. `gap2`: h(δ_m, N, T) with T = n+1, as printed."""
     M, delta = constants.smoothness, constants.divergence
     eta = 1 / (M * (iterations + 1) ** 4) if learning_rate is None else learning_rate
     if not eta > 0:
@@ -117,19 +76,7 @@ def theorem2_printed(
 
 
 def theorem2_limit_printed(devices: int, parameters: int, constants: Constants) -> float:
-    """Eq. `gap3`: π²δ_mφ(N)/(12√M), the printed limit.
-
-    Args:
-        devices: N.
-        parameters: k.
-        constants: the assumptions' constants.
-
-    Returns:
-        The limit.
-
-    >>> theorem2_limit_printed(1, 10, Constants(1.0, 1.0, 0.0, 2.0, 3.0, 1.0))
-    0.0
-    """
+    """Eq. `gap3`: π²δ_mφ(N)/(12√M), the printed limit."""
     phi = phi_printed(devices, parameters)
     return _PI2_12 * constants.divergence * phi / math.sqrt(constants.smoothness)
 
@@ -142,22 +89,7 @@ def corollary1_printed(
     parameters: int,
     target_gap: float,
 ) -> float:
-    """Eq. `rate`: the T that the paper says suffices for a gap of ε, stated for δ_m = 0.
-
-    Args:
-        constants: the assumptions' constants.
-        learning_rate: η of its last term (printed for η = 1/(Mt⁴), whose t it leaves free).
-        devices: N.
-        parameters: k.
-        target_gap: ε.
-
-    Returns:
-        T, a real number; NaN outside its domain.
-
-    >>> one = Constants(1.0, 1.0, 0.0, 0.0, 0.0, 2.0)
-    >>> round(corollary1_printed(one, 0.5, devices=2, parameters=1, target_gap=0.1), 3)
-    29.854
-    """
+    """Eq. `rate`: the T that the paper says suffices for a gap of ε, stated for δ_m = 0."""
     if outside_domain(constants, learning_rate, printed=True) or not target_gap > 0:
         return math.nan
     m, M, sigma = constants.strong_convexity, constants.smoothness, constants.gradient_variance

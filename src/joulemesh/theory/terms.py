@@ -31,26 +31,14 @@ from joulemesh.base.errors import ScenarioError
 
 @dataclass(frozen=True)
 class Constants:
-    """What Assumptions 1 to 4 bound, for every device and along the whole run.
+    """What Assumptions 1 to 4 bound, for every device and along the whole run."""
 
-    Attributes:
-        strong_convexity: m, smallest eigenvalue of any F_i's Hessian.
-        smoothness: M, largest.
-        gradient_variance: σ >= E‖g_i−∇F_i‖², of one round (a squared norm, as in eq. `g1`).
-        gradient_bound: G >= E‖g_i‖² (a squared norm, as in eq. `g2`).
-        divergence: δ, not squared: δ² >= (1/N) Σ_i E‖g_i − (1/N) Σ_j ∇F_j‖² (eq. `niid`).
-        initial_gap: D_1, mean over devices of F_i(w_1) − F_i*.
-
-    >>> Constants(0.1, 1.0, 0.5, 4.0, 1.0, 2.0).smoothness
-    1.0
-    """
-
-    strong_convexity: float
-    smoothness: float
-    gradient_variance: float
-    gradient_bound: float
-    divergence: float
-    initial_gap: float
+    strong_convexity: float  # m, smallest eigenvalue of any F_i's Hessian
+    smoothness: float  # M, largest
+    gradient_variance: float  # σ >= E‖g_i−∇F_i‖², of one round (a squared norm, as in eq. `g1`).
+    gradient_bound: float  # G >= E‖g_i‖² (a squared norm, as in eq. `g2`).
+    divergence: float  # δ, not squared: δ² >= (1/N) Σ_i E‖g_i − (1/N) Σ_j ∇F_j‖² (eq. `niid`).
+    initial_gap: float  # D_1, mean over devices of F_i(w_1) − F_i*
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -77,11 +65,7 @@ def _read_rounds(rounds: ArrayLike) -> NDArray[np.float64]:
 
 
 def suffix_sums(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """S_t = Σ_{s>=t} τ_s for t = 1..n+1, along the first axis (the last is 0).
-
-    >>> suffix_sums(np.array([1.0, 1.0, 3.0]))
-    array([5., 4., 3., 0.])
-    """
+    """S_t = Σ_{s>=t} τ_s for t = 1..n+1, along the first axis (the last is 0)."""
     return np.concatenate([np.cumsum(rounds[::-1], axis=0)[::-1], np.zeros_like(rounds[:1])])
 
 
@@ -97,18 +81,7 @@ def _per_device(values: NDArray[np.float64]) -> float | NDArray[np.float64]:
 
 
 def p42(rounds: ArrayLike, a: float) -> float | NDArray[np.float64]:
-    """Objective of (P42): Σ_{j=1}^{n} a^{S_j}.
-
-    Args:
-        rounds: τ, [n] or [n, N].
-        a: 1−mη in [0, 1].
-
-    Returns:
-        The objective, or one per device [N].
-
-    >>> p42([1, 1, 3], 0.5)
-    0.21875
-    """
+    """Objective of (P42): Σ_{j=1}^{n} a^{S_j}."""
     _check_base(a)
     return _per_device(np.asarray((a ** suffix_sums(_read_rounds(rounds))[:-1]).sum(axis=0)))
 
@@ -116,21 +89,7 @@ def p42(rounds: ArrayLike, a: float) -> float | NDArray[np.float64]:
 def drift(
     rounds: ArrayLike, *, a: float, eta: float, smoothness: float, divergence: float
 ) -> float | NDArray[np.float64]:
-    """The corrected cost of averaging: Σ_t a^{S_{t+1}} ητ_tδ²(1+Mητ_t/2), equal rounds assumed.
-
-    Args:
-        rounds: τ, [n], or [n, N] for one figure per column.
-        a: 1−mη in [0, 1].
-        eta: learning rate η.
-        smoothness: M.
-        divergence: δ.
-
-    Returns:
-        The cost, or one per device [N].
-
-    >>> drift([1, 2], a=0.5, eta=0.5, smoothness=1.0, divergence=1.0)
-    1.65625
-    """
+    """The corrected cost of averaging: Σ_t a^{S_{t+1}} ητ_tδ²(1+Mητ_t/2), equal rounds assumed."""
     _check_base(a)
     values = _read_rounds(rounds)
     cost = eta * values * (divergence * divergence) * (1 + smoothness * eta * values / 2)
@@ -138,11 +97,7 @@ def drift(
 
 
 def outside_domain(constants: Constants, learning_rate: float, *, printed: bool) -> str | None:
-    """Why a bound says nothing at this learning rate, or None.
-
-    >>> outside_domain(Constants(0.5, 2.0, 0.0, 0.0, 0.0, 1.0), 0.6, printed=False)
-    'needs a learning rate of at most 0.5, has 0.6'
-    """
+    """Why a bound says nothing at this learning rate, or None."""
     most = 1 / constants.smoothness
     if printed:
         most = min(most, 1.0)
@@ -154,31 +109,19 @@ def outside_domain(constants: Constants, learning_rate: float, *, printed: bool)
 
 
 def columns(rounds: ArrayLike) -> NDArray[np.float64]:
-    """Rounds as [n, N]; rounds [n], the same on all devices, become one column.
-
-    >>> columns([1, 2]).shape
-    (2, 1)
-    """
+    """Rounds as [n, N]; rounds [n], the same on all devices, become one column."""
     values = _read_rounds(rounds)
     return values[:, None] if values.ndim == 1 else values
 
 
 def noise_ball(constants: Constants, learning_rate: float) -> float:
-    """c = σMη/(2m), where the noise of the gradients stops the descent.
-
-    >>> noise_ball(Constants(0.5, 1.0, 2.0, 0.0, 0.0, 1.0), 0.5)
-    1.0
-    """
+    """c = σMη/(2m), where the noise of the gradients stops the descent."""
     ratio = constants.smoothness / constants.strong_convexity
     return constants.gradient_variance * ratio * learning_rate / 2
 
 
 def contraction(constants: Constants, learning_rate: float) -> float:
-    """a = 1−mη, what one round leaves of the gap; not below 0, where η = 1/m may round to.
-
-    >>> contraction(Constants(0.5, 1.0, 0.0, 0.0, 0.0, 1.0), 0.5)
-    0.75
-    """
+    """a = 1−mη, what one round leaves of the gap; not below 0, where η = 1/m may round to."""
     return max(0.0, 1 - constants.strong_convexity * learning_rate)
 
 
@@ -194,16 +137,7 @@ class Moments(NamedTuple):
 
 
 def moments_of(whole: FloatArray, squares: FloatArray, batch: int) -> Moments:
-    """Exact expectations over the draw of a batch, with replacement.
-
-    Args:
-        whole: [N, P]: ∇F_i.
-        squares: [N]: the mean over a device's samples of ‖gradient of one sample‖².
-        batch: its size.
-
-    >>> moments_of(np.array([[3.0], [1.0]]), np.array([10.0, 1.0]), 2).variance.tolist()
-    [0.5, 0.0]
-    """
+    """Exact expectations over the draw of a batch, with replacement."""
     own = (whole**2).sum(axis=1)
     variance = np.maximum(squares - own, 0.0) / batch
     apart = ((whole - whole.mean(axis=0)) ** 2).sum(axis=1)

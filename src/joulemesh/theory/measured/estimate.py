@@ -71,21 +71,7 @@ class Losses(Protocol):
 
 
 class DeviceLosses:
-    """F_i of every device, as functions of one flat parameter vector, in float64.
-
-    Args:
-        model: supplies loss and regulariser.
-        dataset: training samples.
-        held: who holds which.
-
-    >>> from joulemesh.data import load, partition
-    >>> from joulemesh.models import build
-    >>> digits = load("digits")
-    >>> held = partition(digits.y_train, 4, kind="iid")
-    >>> losses = DeviceLosses(build("logistic", digits.shape, 10, l2=0.1), digits, held)
-    >>> losses.value(losses.start(0)).round(4).tolist()  # ln 10 at zero
-    [2.3026, 2.3026, 2.3026, 2.3026]
-    """
+    """F_i of every device, as functions of one flat parameter vector, in float64."""
 
     def __init__(self, model: Model, dataset: Dataset, held: Partition) -> None:
         self.model, self.held = model, held
@@ -169,10 +155,8 @@ class DeviceLosses:
         return jnp.sum(jax.lax.map(block, parts))
 
     def curvature(self, w: NDArray[np.float64], steps: int = 40) -> tuple[float, float]:
-        """Smallest and largest eigenvalue of any device's Hessian at w, by Lanczos.
-
-        Lanczos approaches both ends from inside; with as many steps as parameters it is exact.
-        """
+        """Smallest and largest eigenvalue of any device's Hessian at w, by Lanczos."""
+        # Lanczos approaches both ends from inside; with as many steps as parameters it is exact.
         steps = min(steps, len(w))
 
         def extremes(w: jax.Array, index: jax.Array, weight: jax.Array) -> jax.Array:
@@ -225,28 +209,7 @@ def _lanczos(product: Callable[[jax.Array], jax.Array], size: int, steps: int) -
 def estimate_constants(
     losses: Losses, w: NDArray[np.float64], batch: int, *, steps: int = 40
 ) -> dict[str, float]:
-    """Measure the constants of `[bounds]` at given parameters.
-
-    Args:
-        losses: of all devices.
-        w: where, as one vector.
-        batch: samples in one SGD step.
-        steps: of Lanczos.
-
-    Returns:
-        The fields of `[bounds]` by name. Where a Hessian has a negative eigenvalue −m′ these are
-        Remark 2's for the regularised loss: m′ and M + 2m′. ``initial_gap`` is mean_i F_i(w) −
-        F_i*, with F_i* by L-BFGS for a regularised model and its lower bound 0 otherwise.
-
-    >>> from joulemesh.data import load, partition
-    >>> from joulemesh.models import build
-    >>> digits = load("digits")
-    >>> held = partition(digits.y_train, 4, kind="iid")
-    >>> losses = DeviceLosses(build("logistic", digits.shape, 10, l2=0.1), digits, held)
-    >>> found = estimate_constants(losses, losses.start(0), 32)
-    >>> round(found["strong_convexity"], 3), 0 < found["divergence"] ** 2 < found["gradient_bound"]
-    (0.1, True)
-    """
+    """Measure the constants of `[bounds]` at given parameters."""
     low, high = losses.curvature(w, steps)
     moments = losses.moments(w, batch)
     convex = low > 0
@@ -297,21 +260,13 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class GapStudy:
-    """What was measured.
+    """What was measured."""
 
-    Attributes:
-        iteration: int64 [E].
-        gap: float64 [E]: D_t.
-        bound: float64 [E]: the corrected Theorem 1 after as many iterations.
-        constants: of the bound.
-        learning_rate: η; at most 1/M.
-    """
-
-    iteration: NDArray[np.int64]
-    gap: FloatArray
-    bound: FloatArray
-    constants: Constants
-    learning_rate: float
+    iteration: NDArray[np.int64]  # int64 [E]
+    gap: FloatArray  # float64 [E]: D_t
+    bound: FloatArray  # float64 [E]: the corrected Theorem 1 after as many iterations
+    constants: Constants  # of the bound
+    learning_rate: float  # η; at most 1/M
 
     @property
     def holds(self) -> bool:
@@ -320,16 +275,7 @@ class GapStudy:
 
 
 def gap_under_bound(scenario: Scenario, *, every: int = 5) -> GapStudy:
-    """Train the scenario's logistic model and hold its gap against the bound.
-
-    Args:
-        scenario: with ``training.model = "logistic"`` and ``training.l2`` above 0; the learning
-            rate is lowered to 1/M where it is larger.
-        every: iterations between measurements.
-
-    Raises:
-        ScenarioError: another model, or no regulariser.
-    """
+    """Train the scenario's logistic model and hold its gap against the bound."""
     training = scenario.training
     if training.model != "logistic" or training.l2 <= 0:
         raise ScenarioError(

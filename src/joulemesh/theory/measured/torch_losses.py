@@ -25,15 +25,9 @@ _EACH = 64  # samples whose gradients are held at a time
 
 
 class TorchLosses:
-    """F_i of every device, as functions of one flat parameter vector, in float64.
+    """F_i of every device, as functions of one flat parameter vector, in float64."""
 
-    The same figures as `joulemesh.theory.measured.estimate.DeviceLosses` gives for models of JAX.
-
-    Args:
-        model: supplies loss and regulariser.
-        dataset: training samples.
-        held: who holds which.
-    """
+    # The same figures as `joulemesh.theory.measured.estimate.DeviceLosses` gives for models of JAX.
 
     def __init__(self, model: TorchModel, dataset: Dataset, held: Partition) -> None:
         self.model, self.held = model.copy(), held
@@ -145,12 +139,7 @@ class TorchLosses:
 def _lanczos(
     product: Callable[[FloatArray], FloatArray], size: int, steps: int
 ) -> tuple[float, float]:
-    """The extreme Ritz values of a symmetric operator, with full re-orthogonalisation.
-
-    >>> matrix = np.diag([3.0, -1.0, 2.0])
-    >>> [round(end, 9) for end in _lanczos(lambda v: matrix @ v, 3, 3)]
-    [-1.0, 3.0]
-    """
+    """The extreme Ritz values of a symmetric operator, with full re-orthogonalisation."""
     start = np.random.default_rng(0).normal(size=size)
     basis, diagonal, beside = [start / np.linalg.norm(start)], [], []
     for _ in range(steps):
