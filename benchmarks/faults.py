@@ -21,7 +21,7 @@ from benchmarks.common import machine, progress, publish, table
 from joulemesh.base.checksums import verified
 from joulemesh.base.errors import JoulemeshError
 from joulemesh.base.lock import LOCK
-from joulemesh.study.report import report_of_folder
+from joulemesh.study.paper import report_of_folder
 
 TITLE = "Damaged folders"
 WORDS = {
@@ -122,7 +122,7 @@ def _compared(scenario: joulemesh.Scenario, cache: Path) -> Any:
 
 def prepare(place: Path) -> Base:
     """Make the folders: a run half way and finished, a study, a cache."""
-    from joulemesh.study import sinks as module
+    from joulemesh.study import run as module
 
     (place / "devices.csv").write_text(DEVICES)
     table_field = {"devices.table": str(place / "devices.csv")}

@@ -86,17 +86,18 @@ def _rate(moments: list[tuple[int, float]]) -> float:
 def folder_of_checkpoints(place: Path) -> int:
     """Make a run folder whose manifest names many checkpoints of an MLP; the bytes in it."""
     import joulemesh
-    from joulemesh.study import folder, sinks
+    from joulemesh.study import folder
+    from joulemesh.study import run as run_module
 
-    before = folder._KEPT, sinks.SAVE_EVERY_S
-    folder._KEPT, sinks.SAVE_EVERY_S = CHECKPOINTS, 0.0  # keep all, one after every chunk
+    before = folder._KEPT, run_module.SAVE_EVERY_S
+    folder._KEPT, run_module.SAVE_EVERY_S = CHECKPOINTS, 0.0  # keep all, one after every chunk
     changes: dict[str, Any] = {"plan.iterations": 4 * CHECKPOINTS, "training.chunk_iterations": 4}
     # Moments make a checkpoint hold every device's parameters.
     changes |= {"budget.energy_j": 1e6, "training.optimizer": "adam"}
     try:
         joulemesh.run(joulemesh.Scenario.preset("adaptive").override(changes), out=place)
     finally:
-        folder._KEPT, sinks.SAVE_EVERY_S = before
+        folder._KEPT, run_module.SAVE_EVERY_S = before
     made = list((place / "checkpoint").iterdir())
     assert len(made) == CHECKPOINTS, len(made)
     return sum(path.stat().st_size for path in place.rglob("*") if path.is_file())

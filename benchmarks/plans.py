@@ -27,7 +27,7 @@ from benchmarks.comparison import figure_of
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import ASSUMED
 from joulemesh.study.comparison import Comparison
-from joulemesh.study.entry import Entry
+from joulemesh.study.record import Entry
 from joulemesh.study.statistics import band
 from joulemesh.views.markdown import Markdown, escape
 from joulemesh.views.printing import CURVES as PALETTE

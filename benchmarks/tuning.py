@@ -16,7 +16,7 @@ import time
 
 import joulemesh
 from joulemesh.study.pricing import Candidate, Pricing
-from joulemesh.study.space import Space
+from joulemesh.study.search import Space
 
 _MANY = {
     "devices.count": 100_000,

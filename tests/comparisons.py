@@ -12,7 +12,7 @@ import pytest
 import joulemesh
 from joulemesh.data import Dataset, load
 from joulemesh.scenario import Scenario
-from joulemesh.study.bench import DEFAULT_METHODS
+from joulemesh.study.compare import DEFAULT_METHODS
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.sweep_result import Sweep
 from joulemesh.training.jax import engine as learners

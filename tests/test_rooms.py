@@ -149,7 +149,7 @@ except SystemExit as end:
         "import joulemesh.planning, joulemesh.planning.plan, joulemesh.data, joulemesh.models",
         "import joulemesh; joulemesh.plan(joulemesh.Scenario.preset('paper')).to_json()",
         "import joulemesh; joulemesh.plan(joulemesh.Scenario())._repr_html_()",
-        "import joulemesh.study.comparison_worlds, joulemesh.study.result_worlds",
+        "import joulemesh.study.comparison, joulemesh.study.result",
         "import joulemesh.methods" if (HOME / "methods" / "__init__.py").exists() else "pass",
     ],
 )

@@ -329,8 +329,7 @@ def test_paths_are_relative_to_the_scenario_file(
 
 def test_files_that_a_scenario_names_can_be_kept_under_other_names(tmp_path: Path) -> None:
     from joulemesh.scenario.given import input_files
-    from joulemesh.study.identity import asked
-    from joulemesh.study.inputs import keep_inputs, portable
+    from joulemesh.study.identity import asked, keep_inputs, portable
 
     (tmp_path / "trace").write_text("t,i,j,gain\n1,0,1,1\n")  # named like its model
     one = Scenario(network={"fading": f"trace:{tmp_path}/./trace"})

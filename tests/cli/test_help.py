@@ -16,10 +16,10 @@ import pytest
 import typer
 
 import joulemesh
+from joulemesh.cli import doctor
 from joulemesh.cli.main import app, main
 from joulemesh.scenario import PRESETS
 from joulemesh.scenario.profiles import DEVICES, RADIOS
-from joulemesh.study import doctor
 
 Command: TypeAlias = Callable[..., SimpleNamespace]
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from joulemesh.cli.metrics import metrics
+from joulemesh.cli.studies import metrics
 from joulemesh.registries import LOSSES, METRICS
 
 

@@ -120,7 +120,7 @@ def test_the_doctor_says_it_in_a_terminal(
 def test_without_the_packages_a_folder_is_a_problem(
     fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from joulemesh.study.doctor import examine
+    from joulemesh.cli.doctor import examine
 
     monkeypatch.setattr(
         health, "find_spec", lambda name: None if name == "cryptography" else find_spec(name)

@@ -250,7 +250,7 @@ def test_what_is_exact_does_not_load_jax() -> None:
     import subprocess
 
     code = (
-        "import sys; from joulemesh.cli.reproduce import publication; "
+        "import sys; from joulemesh.cli.studies import publication; "
         "redo = publication().redo; redo('table1'); "
         "redo('fig7', quick=True); assert 'jax' not in sys.modules"
     )

@@ -14,13 +14,12 @@ import typer
 from typer.testing import CliRunner, Result
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.cli.reproduce import publication
-from joulemesh.cli.reproduce import reproduce as command
+from joulemesh.cli.studies import publication
+from joulemesh.cli.studies import reproduce as command
 from joulemesh.data import partition
 from joulemesh.models.curves import CURVES
 from joulemesh.study import record
-from joulemesh.study.entry import Entry
-from joulemesh.study.record import Record
+from joulemesh.study.record import Entry, Record
 from joulemesh.training.driver import DivergedError
 from joulemesh.views.markdown import escape
 from yan_li_2024 import FIGURES, LEARNED, fig6, fig9, redo

@@ -11,9 +11,8 @@ import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.optional import MissingPackageError
 from joulemesh.study import adapters
-from joulemesh.study.halving import Trial
-from joulemesh.study.objective import Score
 from joulemesh.study.pricing import Candidate, Priced
+from joulemesh.study.search import Score, Trial
 
 
 def offered() -> list[Priced]:

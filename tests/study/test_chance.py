@@ -18,7 +18,7 @@ from joulemesh.cli.main import main
 from joulemesh.data import from_arrays, load
 from joulemesh.models import build
 from joulemesh.scenario import Training
-from joulemesh.study.target import chance_note
+from joulemesh.study.runs import chance_note
 from joulemesh.training.prepare import probabilities
 
 DIGITS = load("digits")

@@ -18,7 +18,7 @@ from joulemesh.methods import citations, names, register
 from joulemesh.methods.registry import METHODS
 from joulemesh.registries import MODELS, PARTITIONS, SCHEMES
 from joulemesh.scenario import Scenario, profiles
-from joulemesh.study.cite import references, used_by, used_in
+from joulemesh.study.paper import references, used_by, used_in
 from tests.views.publication.bibtex_grammar import parse
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from joulemesh.methods import Setting, build
 from joulemesh.planning.static import plan as make_plan
 from joulemesh.scenario import Scenario
 from joulemesh.study import contest
-from joulemesh.study.bench import DEFAULT_METHODS, Progress, _sized
+from joulemesh.study.compare import DEFAULT_METHODS, Progress, _sized
 from joulemesh.study.comparison import Comparison
 from joulemesh.tolerance import within
 from joulemesh.training.driver import DivergedError

@@ -17,10 +17,8 @@ from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
 from joulemesh.models.curves import CURVES
 from joulemesh.scenario import Scenario
-from joulemesh.study.comparison import Comparison
-from joulemesh.study.comparison_worlds import WorldsComparison, WorldsEntry
-from joulemesh.study.entry import Entry
-from joulemesh.study.record import Record, entry_of
+from joulemesh.study.comparison import Comparison, WorldsComparison, WorldsEntry
+from joulemesh.study.record import Entry, Record, entry_of
 from joulemesh.views.comparison import reading, render_comparison, sentence
 
 METHODS = ["adaptive", "fixed:1", "fixed:40"]

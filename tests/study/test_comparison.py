@@ -16,8 +16,7 @@ from joulemesh.base.errors import ScenarioError
 from joulemesh.models.curves import CURVES
 from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import Comparison
-from joulemesh.study.entry import Entry
-from joulemesh.study.record import Record, entry_of
+from joulemesh.study.record import Entry, Record, entry_of
 from joulemesh.views.tables import show_comparison
 
 T2 = 4.302653 / math.sqrt(3)  # half-width per standard deviation, three seeds

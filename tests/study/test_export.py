@@ -20,8 +20,7 @@ from joulemesh.base.errors import ScenarioError
 from joulemesh.data import from_arrays, load
 from joulemesh.models import ModelKind, build
 from joulemesh.registries import MODELS
-from joulemesh.study.export import export_model, onnx_logits, wilson
-from joulemesh.study.onnx_graph import onnx_graph
+from joulemesh.study.export import export_model, onnx_graph, onnx_logits, wilson
 
 SCENARIO = joulemesh.Scenario.preset("adaptive").override(
     {

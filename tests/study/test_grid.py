@@ -18,7 +18,7 @@ from joulemesh.ledger import Ledger
 from joulemesh.methods import Setting, build
 from joulemesh.scenario import Scenario
 from joulemesh.study import contest
-from joulemesh.study.bench import DEFAULT_METHODS
+from joulemesh.study.compare import DEFAULT_METHODS
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.contest import RATIO, evaluations, grid
 from joulemesh.study.runs import figures_of

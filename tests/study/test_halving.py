@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.study.halving import Halving, Trial, survivors
-from joulemesh.study.objective import Score
+from joulemesh.study.search import Halving, Score, Trial, survivors
 
 
 def rung_of(tuner: Halving) -> list[Trial]:

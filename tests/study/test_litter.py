@@ -14,7 +14,7 @@ from joulemesh.base.cache import keep, require_usable
 from joulemesh.base.checksums import verified
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import DRAFT, sweep, write_whole
-from joulemesh.study.report import report_of_folder
+from joulemesh.study.paper import report_of_folder
 from tests.works import TINY
 
 KILLED = """

@@ -108,7 +108,7 @@ OWN = (
 def test_a_stopped_run_that_loses_messages_goes_on_to_the_same_bits(
     lossy: joulemesh.Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    monkeypatch.setattr("joulemesh.study.sinks.SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr("joulemesh.study.run.SAVE_EVERY_S", 0.0)
 
     class StopError(Exception):
         pass

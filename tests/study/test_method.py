@@ -18,7 +18,7 @@ from joulemesh import Result, Scenario, ScenarioError
 from joulemesh.base.checksums import verified
 from joulemesh.cli.main import main
 from joulemesh.methods.setting import MethodAccount
-from joulemesh.study.report import report_of_folder
+from joulemesh.study.paper import report_of_folder
 from joulemesh.training.jax.engine import Engine
 
 FIELDS = {
@@ -103,7 +103,7 @@ def test_a_stopped_run_of_a_method_goes_on_to_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
     stops: tuple[int, ...],
 ) -> None:
-    monkeypatch.setattr("joulemesh.study.sinks.SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr("joulemesh.study.run.SAVE_EVERY_S", 0.0)
     _, whole = pens
     folder = tmp_path / "run"
     told: list[dict[str, Any]] = []

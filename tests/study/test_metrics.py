@@ -19,7 +19,7 @@ from joulemesh.base.units import duration
 from joulemesh.cli.main import main
 from joulemesh.data import Dataset, load
 from joulemesh.study.result import Result
-from joulemesh.study.tensorboard import TensorBoard
+from joulemesh.study.tracking import TensorBoard
 from joulemesh.views.console import show_result
 
 SCENARIO = joulemesh.Scenario.preset("adaptive").override(

@@ -9,8 +9,8 @@ import pytest
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.models.curves import CURVES
-from joulemesh.study.objective import Objective, Score
 from joulemesh.study.record import Record
+from joulemesh.study.search import Objective, Score
 
 
 def run(*accuracy: float, joules: float = 10.0) -> Record:

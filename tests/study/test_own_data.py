@@ -16,7 +16,7 @@ from joulemesh.base.errors import ScenarioError
 from joulemesh.cli.main import main
 from joulemesh.data import Reading, load, load_for
 from joulemesh.methods import Setting
-from joulemesh.study.report import report_of_folder
+from joulemesh.study.paper import report_of_folder
 
 TINY = {
     "devices.count": 3,

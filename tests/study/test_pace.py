@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from joulemesh.scenario import Scenario
-from joulemesh.study import grid as sweep
-from joulemesh.study.grid import Outlook, Pace, ask, seconds_left, timed
+from joulemesh.study import sweep
+from joulemesh.study.sweep import Outlook, Pace, ask, seconds_left, timed
 
 ASKED = ask(
     Scenario(),

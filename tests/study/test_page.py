@@ -15,7 +15,7 @@ import joulemesh
 from joulemesh.data import Dataset
 from joulemesh.models import from_functions
 from joulemesh.study import folder
-from joulemesh.study.report import report_of_folder
+from joulemesh.study.paper import report_of_folder
 
 TOML = """
 [devices]

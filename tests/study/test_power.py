@@ -59,7 +59,7 @@ def recorded(kind: str, place: Path, forgets: str = "") -> Work:
 @pytest.fixture(scope="module", autouse=True)
 def a_checkpoint_after_every_chunk() -> Iterator[None]:
     patch = pytest.MonkeyPatch()
-    patch.setattr("joulemesh.study.sinks.SAVE_EVERY_S", 0.0)
+    patch.setattr("joulemesh.study.run.SAVE_EVERY_S", 0.0)
     yield
     patch.undo()
 

@@ -11,7 +11,7 @@ import pytest
 import joulemesh
 from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.study.pricing import Candidate, Priced, Pricing, undominated
-from joulemesh.study.space import Space, geometric
+from joulemesh.study.search import Space, geometric
 from joulemesh.training.from_plan import schedule_of
 
 SCENARIO = joulemesh.Scenario.preset("adaptive")

@@ -16,9 +16,9 @@ from joulemesh.base.errors import ScenarioError
 from joulemesh.cli.main import app
 from joulemesh.data import Dataset
 from joulemesh.scenario import Scenario
-from joulemesh.study.bench import Progress, rates_of, tuning_seeds
+from joulemesh.study.compare import Progress, rates_of, tuning_seeds
 from joulemesh.study.comparison import Comparison
-from joulemesh.study.entry import TunedRate
+from joulemesh.study.record import TunedRate
 from joulemesh.training.jax.engine import Engine
 from tests.compiled import compiled_programs
 

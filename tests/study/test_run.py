@@ -22,7 +22,7 @@ from safetensors.numpy import load_file
 import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.study.folder import RunFolder
-from joulemesh.study.report import report_of_folder
+from joulemesh.study.paper import report_of_folder
 from joulemesh.study.request import Progress
 from joulemesh.study.result import Result
 from joulemesh.training import Checkpoints, Engine, State
@@ -278,7 +278,7 @@ def test_a_disk_that_fills_up_leaves_a_good_run_behind(
         saved.append(int(state.iteration))
         save(self, engine, state, beside)
 
-    monkeypatch.setattr("joulemesh.study.sinks.SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr("joulemesh.study.run.SAVE_EVERY_S", 0.0)
     monkeypatch.setattr(Checkpoints, "save", full_later)
     with pytest.raises(ScenarioError, match="No space left"):
         joulemesh.run(tiny, out=target)

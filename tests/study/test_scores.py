@@ -12,11 +12,10 @@ from joulemesh.metrics import Reported, score_metric
 from joulemesh.models.curves import column_names
 from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import Comparison
-from joulemesh.study.entry import TunedRate
-from joulemesh.study.objective import Objective, Score
-from joulemesh.study.record import Record, entry_of
+from joulemesh.study.record import Record, TunedRate, entry_of
+from joulemesh.study.runs import check_target, default_target, to_target
+from joulemesh.study.search import Objective, Score
 from joulemesh.study.statistics import reached_at
-from joulemesh.study.target import check_target, default_target, to_target
 from joulemesh.study.tuning import front
 
 RMSE = Reported(("mae",), "rmse")

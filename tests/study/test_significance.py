@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import joulemesh
-from joulemesh.study.comparison_worlds import WorldsComparison
-from joulemesh.study.significance import judged
+from joulemesh.study.comparison import WorldsComparison, judged
 from joulemesh.study.statistics import estimate, holm, t_test
 from tests.views.publication.studies import study
 

@@ -19,7 +19,7 @@ from joulemesh.base.checksums import verified
 from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
 from joulemesh.scenario import Scenario
-from joulemesh.study.grid import Progress
+from joulemesh.study.sweep import Progress
 from joulemesh.study.sweep_result import Sweep
 from joulemesh.training.jax.engine import Engine
 from joulemesh.views.sweep import render_sweep

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from joulemesh.base.errors import ScenarioError
+from joulemesh.study.runs import to_target
 from joulemesh.study.statistics import reached_at
-from joulemesh.study.target import to_target
 from joulemesh.views.console import target_tile, target_words
 
 WHEN = np.array([10, 20, 30])

@@ -13,9 +13,15 @@ import pytest
 import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.optional import MissingPackageError
-from joulemesh.study.mlflow import MLflow
-from joulemesh.study.tracking import Guarded, Together, Tracked, open_trackers, run_id
-from joulemesh.study.wandb import WandB
+from joulemesh.study.tracking import (
+    Guarded,
+    MLflow,
+    Together,
+    Tracked,
+    WandB,
+    open_trackers,
+    run_id,
+)
 
 SCENARIO = joulemesh.Scenario.preset("adaptive").override(
     {

@@ -18,7 +18,7 @@ from joulemesh.base.own_code import run_file
 from joulemesh.cli.main import main
 from joulemesh.data import Dataset, load
 from joulemesh.data.arrays import write_npz
-from joulemesh.study import inputs as inputs_module
+from joulemesh.study import identity as inputs_module
 from joulemesh.training.digests import data_digest
 
 SAME = ("metrics.csv", "model.safetensors", "ledger.csv")

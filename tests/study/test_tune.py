@@ -15,11 +15,10 @@ import pytest
 import joulemesh
 from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.data import Dataset, from_arrays
-from joulemesh.study.halving import Halving
 from joulemesh.study.learn import Job, Judge, halves
 from joulemesh.study.pricing import Priced
-from joulemesh.study.search import Progress
-from joulemesh.study.tune import Tuned
+from joulemesh.study.search import Halving
+from joulemesh.study.tune import Progress, Tuned
 
 SCENARIO = joulemesh.Scenario.preset("adaptive").override(
     {

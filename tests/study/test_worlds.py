@@ -16,7 +16,7 @@ import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.study.request import Progress
-from joulemesh.study.result_worlds import WorldRun, WorldsResult
+from joulemesh.study.result import WorldRun, WorldsResult
 
 TINY = {
     "devices.count": 4,

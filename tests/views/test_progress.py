@@ -106,7 +106,7 @@ def test_a_run_says_what_it_begins(tmp_path: Path) -> None:
     assert stages.count("compiling") == 1
     assert 0 < stages.count("evaluating") < stages.count("training")
     stages.clear()
-    seen: list[joulemesh.study.bench.Progress] = []
+    seen: list[joulemesh.study.compare.Progress] = []
     joulemesh.compare(
         scenario, ["adaptive"], seeds=1, cache=tmp_path,
         on_stage=stages.append, on_progress=seen.append,

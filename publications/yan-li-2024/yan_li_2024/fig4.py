@@ -23,7 +23,7 @@ import numpy as np
 
 from joulemesh.methods import Setting
 from joulemesh.scenario import Scenario
-from joulemesh.study.entry import Entry
+from joulemesh.study.record import Entry
 from yan_li_2024.claims import Finding, judge
 from yan_li_2024.jobs import Job, planned
 from yan_li_2024.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.data.catalog import spec
-from joulemesh.study.entry import Entry
+from joulemesh.study.record import Entry
 from yan_li_2024.claims import Finding, judge
 from yan_li_2024.jobs import Job, planned
 from yan_li_2024.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines

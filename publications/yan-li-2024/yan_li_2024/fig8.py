@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from joulemesh.planning.policy import allocate
 from joulemesh.registries import POLICIES
 from joulemesh.scenario import PlanOptions
-from joulemesh.study.entry import Entry
+from joulemesh.study.record import Entry
 from yan_li_2024.claims import Finding, judge
 from yan_li_2024.jobs import Job, planned
 from yan_li_2024.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines

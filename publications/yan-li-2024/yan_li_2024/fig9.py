@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from joulemesh.methods import Contender, Setting, build
 from joulemesh.scenario import Scenario
-from joulemesh.study.entry import Entry
+from joulemesh.study.record import Entry
 from yan_li_2024.claims import Finding, judge
 from yan_li_2024.jobs import Job
 from yan_li_2024.outcome import SHARE, Outcome, Panel, Picture, Row, band, lines

@@ -24,7 +24,6 @@ from joulemesh.metrics import reported
 from joulemesh.models.core import Model
 from joulemesh.scenario import Scenario
 from joulemesh.study.contest import Accuracy, records_of
-from joulemesh.study.entry import Entry
 from joulemesh.study.identity import (
     contender_digest,
     data_digest,
@@ -32,7 +31,7 @@ from joulemesh.study.identity import (
     model_digest,
     record_of,
 )
-from joulemesh.study.record import Cache, Record, entry_of
+from joulemesh.study.record import Cache, Entry, Record, entry_of
 from joulemesh.training.driver import (
     DivergedError,
     Interrupt,

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from joulemesh.data.catalog import spec
 from joulemesh.scenario import Scenario
-from joulemesh.study.entry import Entry
+from joulemesh.study.record import Entry
 from yan_li_2024.outcome import Row
 
 CURVE_COLUMNS = ("test_accuracy", "device_accuracy_mean", "train_loss", "consensus")

@@ -1,4 +1,4 @@
-"""The command line, one file per command. In: arguments. Out: printed results and an exit code.
+"""The command line: a file per command, small ones together. In: arguments. Out: printed results.
 May not know: any science (``world``, ``aggregation``, ``theory``); commands only join other rooms.
 """
 

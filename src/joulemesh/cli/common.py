@@ -157,13 +157,8 @@ def write_text(path: Path, text: str, *, force: bool = False) -> None:
 
 
 def pasted_text(path: Path) -> str:
-    """The text of a file; of the standard input, as far as the line that ends a block, for ``-``.
-
-    Whoever pastes a block need not know how to end the input.
-
-    Raises:
-        ScenarioError: the file cannot be read.
-    """
+    """The text of a file; for ``-``, the standard input up to the line that ends a block."""
+    # Whoever pastes a block need not know how to end the input.
     from joulemesh.base.bounded import FLEET, read_bounded
 
     if path != Path("-"):

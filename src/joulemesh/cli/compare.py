@@ -27,7 +27,7 @@ from joulemesh.cli.common import (
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
-    from joulemesh.study.bench import Progress as Step
+    from joulemesh.study.compare import Progress as Step
     from joulemesh.study.comparison import Comparison
     from joulemesh.views.progress import Pace
 

@@ -116,7 +116,7 @@ def equalities(incomplete: str) -> Candidates:
 def figures(incomplete: str) -> Candidates:
     """Parts of the paper that can be redone."""
     from joulemesh.base.errors import ScenarioError
-    from joulemesh.cli.reproduce import publication
+    from joulemesh.cli.studies import publication
 
     try:
         known = publication().FIGURES

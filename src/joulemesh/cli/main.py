@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+__all__ = ["app", "ask_for_tracebacks", "main", "program", "tell"]
+
 import atexit
 import gc
+import json
 import os
 import sys
+import traceback
 from collections import UserDict
 from contextlib import suppress
 from importlib import import_module
@@ -16,13 +20,56 @@ import typer
 from typer.core import TyperGroup
 
 from joulemesh._version import __version__
-from joulemesh.cli import completion, failure
+from joulemesh.base.errors import JoulemeshError
+from joulemesh.base.optional import explained
+from joulemesh.base.own_code import place_in
+from joulemesh.base.printable import say
+from joulemesh.cli import completion
 
-__all__ = ["app", "main", "program"]
+_MOST_CHARACTERS = 400
+_asked = False
+
+
+def ask_for_tracebacks(wanted: bool) -> None:
+    """Say whether failures are to be shown with their traceback."""
+    global _asked
+    _asked = wanted
+
+
+def tell(error: Exception) -> bool:
+    """Print one line on standard error about an error that the user can correct, and its notes."""
+    # That is a refusal of Joulemesh, and anything that passed through the user's own code. Where
+    # the command was to print its result as JSON, standard output gets the refusal as data.
+    line = _line(error)
+    if line is None:
+        return False
+    if _asked:
+        traceback.print_exception(error)
+    say(f"error: {line}", err=True)
+    if isinstance(error, JoulemeshError) and "--json" in sys.argv:
+        print(json.dumps({"error": error.data}))
+    for note in getattr(error, "__notes__", ()):
+        if isinstance(error, JoulemeshError) and "\n" not in note:  # JAX adds its own, of several
+            say(f"note: {note}", err=True)
+    return True
+
+
+def _line(error: Exception) -> str | None:
+    place = place_in(error)
+    if isinstance(error := explained(error), JoulemeshError):
+        return str(error) if place is None else f"{place}: {error}"
+    if place is None:
+        return None
+    said = error.msg if isinstance(error, SyntaxError) else error  # which else repeats the place
+    words = " ".join(f"{type(error).__name__}: {said}".split())
+    words = words if len(words) <= _MOST_CHARACTERS else words[: _MOST_CHARACTERS - 1] + "…"
+    return f"{place}: {words} (`joulemesh --traceback …` shows all)"
+
 
 _INTERRUPTED = 130  # exit code of a command that Ctrl-C stopped
 
-# Commands with what to type to try them; then groups of commands. Each has the module of its name.
+# Commands with what to type to try them; then groups of commands. Each has the module of its name,
+# except the smaller ones.
 _EXAMPLES: dict[str, tuple[str, ...]] = {
     "new": ("joulemesh new fleet",),
     "init": (
@@ -80,7 +127,12 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "joulemesh doctor farm-07 --quick",
     ),
 }
-_GROUPS = ("export", "calibrate", "deploy", "node")
+_MODULES = {
+    **dict.fromkeys(("new", "init", "profiles", "schema"), "scenarios"),
+    **dict.fromkeys(("methods", "metrics", "estimate", "bounds", "reproduce"), "studies"),
+    **dict.fromkeys(("report", "cite", "verify"), "results"),
+    **dict.fromkeys(("studio", "watch"), "pages"),
+}
 # The panels of --help, in order, and the commands of each; what most people need comes first.
 _PANELS: dict[str, tuple[str, ...]] = {
     "Commands": ("plan", "run", "compare", "tune", "deploy"),
@@ -99,7 +151,7 @@ def _examples(lines: tuple[str, ...]) -> str:
 
 def _built(name: str) -> Any:
     """One command, or one group of commands, as typer builds it."""
-    module = import_module(f"joulemesh.cli.{name}")
+    module = import_module(f"joulemesh.cli.{_MODULES.get(name, name)}")
     if name in _EXAMPLES:
         part = typer.Typer(add_completion=False, **_STYLE)
         commands = {getattr(module, name): _EXAMPLES[name]}
@@ -115,10 +167,9 @@ def _built(name: str) -> Any:
 
 
 class _OnDemand(UserDict[str, Any]):
-    """Commands by name, each imported and built when it is first looked up.
+    """Commands by name, each imported and built when it is first looked up."""
 
-    Building all of them takes longer than planning.
-    """
+    # Building all of them takes longer than planning.
 
     def __getitem__(self, name: str) -> Any:
         if self.data[name] is None:
@@ -171,14 +222,12 @@ def _options(
     ] = False,
 ) -> None:
     """Take the options that go before every command."""
-    failure.ask_for_tracebacks(traceback)
+    ask_for_tracebacks(traceback)
 
 
 def _collect_seldom() -> None:
-    """Look for cyclic garbage less often, and not at exit: it takes a tenth of a short command.
-
-    Nearly all objects were made when libraries were imported, and live as long as the process.
-    """
+    """Look for cyclic garbage less often, and not at exit: it takes a tenth of a short command."""
+    # Nearly all objects were made when libraries were imported, and live as long as the process.
     gc.set_threshold(20_000)
     atexit.register(gc.freeze)  # what is frozen is not looked at; the first registered runs last
 
@@ -201,18 +250,16 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(141)
     except Exception as error:
-        if not failure.tell(error):
+        if not tell(error):
             raise
         sys.exit(2)
 
 
 def program() -> None:
-    """Be the process of a command: `main`, and an end of its own for one that is interrupted.
-
-    An interrupted command does not wait for what XLA is still computing in its threads. A process
-    that ends in the ordinary way frees the machine code that they are executing, and crashes in
-    them; this one ends without the destructors of libraries.
-    """
+    """Be the process of a command: `main`, and an end of its own for one that is interrupted."""
+    # An interrupted command does not wait for what XLA is still computing in its threads. A process
+    # that ends in the ordinary way frees the machine code that they are executing, and crashes in
+    # them; this one ends without the destructors of libraries.
     try:
         main()
     except SystemExit as end:

@@ -29,14 +29,12 @@ from joulemesh.cli.common import (
     load_files,
     read_scenario,
 )
-from joulemesh.cli.failure import tell
 from joulemesh.study.request import Progress, RunRequest
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
     from joulemesh.study.folder import RunFolder
-    from joulemesh.study.result import Result
-    from joulemesh.study.result_worlds import WorldsResult
+    from joulemesh.study.result import Result, WorldsResult
     from joulemesh.study.tracking import Tracker
     from joulemesh.training.jax.distributed.supervise import Group
     from joulemesh.views.printing import Printing
@@ -52,37 +50,21 @@ Told = Callable[[Callable[[], str]], str]
 
 @dataclass(frozen=True)
 class _Command:
-    """`joulemesh run` with its options read.
+    """`joulemesh run` with its options read."""
 
-    Attributes:
-        given: fields of the request by name, None where an option is not given.
-        named: the scenario that is named.
-        anew: is one named, so that a resumed run's own is not taken?
-        loads: options that load the user's files, for a command to be shown.
-        track: what else logs the curves.
-        json: print the result as JSON, and nothing else.
-        printing: of the figures for a paper, if they are asked for.
-    """
-
-    given: dict[str, Any]
-    named: Callable[[], Scenario]
-    anew: bool
-    loads: str
-    track: tuple[str, ...]
-    json: bool
-    printing: Printing | None
+    given: dict[str, Any]  # fields of the request by name, None where an option is not given
+    named: Callable[[], Scenario]  # the scenario that is named
+    anew: bool  # is one named, so that a resumed run's own is not taken?
+    loads: str  # options that load the user's files, for a command to be shown
+    track: tuple[str, ...]  # what else logs the curves
+    json: bool  # print the result as JSON, and nothing else
+    printing: Printing | None  # of the figures for a paper, if they are asked for
 
     def carry_out(self, *, leads: bool = True, told: Told = lambda action: action()) -> None:
-        """Run, or go on with a run.
-
-        Args:
-            leads: whether this process writes; of several, one does.
-            told: does something on the process that writes, and tells all what came of it.
-        """
+        """Run, or go on with a run."""
         from joulemesh.study.folder import RunFolder
-        from joulemesh.study.result_worlds import WorldsResult
-        from joulemesh.study.run import left_in
-        from joulemesh.study.worlds import WorldsFolder, over_worlds
+        from joulemesh.study.result import WorldsResult
+        from joulemesh.study.run import WorldsFolder, left_in, over_worlds
 
         out: Path = self.given["out"]
         text = told(lambda: left_in(out)) if self.given["resume"] else ""
@@ -268,7 +250,7 @@ def run(
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out DIR")
     from joulemesh.study.folder import free_folder
-    from joulemesh.study.target import check_target
+    from joulemesh.study.runs import check_target
     from joulemesh.training.jax.distributed.supervise import Group
 
     check_target(target)
@@ -293,7 +275,7 @@ def run(
 
 def _show(result: Result | WorldsResult, out: Path, *, json: bool) -> None:
     """Print the outcome, and where it is kept."""
-    from joulemesh.study.result_worlds import WorldsResult
+    from joulemesh.study.result import WorldsResult
     from joulemesh.views.console import show_result, show_worlds
     from joulemesh.views.terminal import open_console
 
@@ -382,6 +364,7 @@ def _together(group: Group, command: _Command, out: Path | None) -> NoReturn:
     folder = f"--out {out} " if out is not None else ""
     resume = f"`joulemesh run {command.loads}{folder}--resume` goes on from the last checkpoint"
     child = supervise(group, resume)
+    from joulemesh.cli.main import tell
     from joulemesh.training import hosts
     from joulemesh.training.jax.distributed import join
 

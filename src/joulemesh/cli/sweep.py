@@ -28,7 +28,7 @@ from joulemesh.cli.common import (
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
     from joulemesh.scenario.varied import Combination
-    from joulemesh.study.grid import Asked, Outlook, Progress
+    from joulemesh.study.sweep import Asked, Outlook, Progress
     from joulemesh.study.sweep_result import Sweep
 
 __all__ = ["sweep"]
@@ -238,7 +238,7 @@ def _look_ahead(
 ) -> None:
     """Say what a sweep will take."""
     begun = time.perf_counter()  # before JAX is loaded, as the sweep will
-    from joulemesh.study.grid import ask, outlooks, seconds_left, timed
+    from joulemesh.study.sweep import ask, outlooks, seconds_left, timed
     from joulemesh.views.progress import Display
 
     with Display(quiet=json) as display:

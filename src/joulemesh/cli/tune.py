@@ -24,9 +24,8 @@ from joulemesh.cli.common import (
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
-    from joulemesh.study.search import MakeTuner, Progress
-    from joulemesh.study.space import Space
-    from joulemesh.study.tune import Tuned
+    from joulemesh.study.search import Space
+    from joulemesh.study.tune import MakeTuner, Progress, Tuned
 
 __all__ = ["tune"]
 
@@ -143,7 +142,7 @@ def _figures(out: Path | None, formats: str | None, width: str | None) -> bool:
 
 
 def _space(scenario: Scenario, path: Path | None, tried: list[str] | None) -> Space:
-    from joulemesh.study.space import Space
+    from joulemesh.study.search import Space
 
     made = Space.default(scenario) if path is None else Space.load(path)
     return made.with_axes(dict(field_and_value(text, "--try") for text in tried or []))

@@ -20,21 +20,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from joulemesh.study.bench import DEFAULT_METHODS
-    from joulemesh.study.halving import Halving, Trial, Tuner
-    from joulemesh.study.objective import Objective, Score
-    from joulemesh.study.space import Space
+    from joulemesh.study.compare import DEFAULT_METHODS
+    from joulemesh.study.search import Halving, Objective, Score, Space, Trial, Tuner
     from joulemesh.study.tuning import Tuning
 
 # JAX is loaded when something is trained; a finished study needs NumPy and SciPy only.
 _HOME = {
-    "DEFAULT_METHODS": "bench",
-    "Halving": "halving",
-    "Objective": "objective",
-    "Score": "objective",
-    "Space": "space",
-    "Trial": "halving",
-    "Tuner": "halving",
+    "DEFAULT_METHODS": "compare",
+    "Halving": "search",
+    "Objective": "search",
+    "Score": "search",
+    "Space": "search",
+    "Trial": "search",
+    "Tuner": "search",
     "Tuning": "tuning",
 }
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["OptunaTuner", "optuna_tuner"]
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.optional import require
-from joulemesh.study.halving import Trial
-from joulemesh.study.objective import Score
 from joulemesh.study.pricing import Priced
+from joulemesh.study.search import Score, Trial
 
 _RANK = 1e12  # between ranks of scores, which Optuna sees as one number
 
@@ -41,17 +38,11 @@ def optuna_tuner(trials: int = 20, seed: int = 0) -> Callable[[Sequence[Priced]]
 
 
 class OptunaTuner:
-    """Optuna's tree-structured Parzen estimator, over candidates that are known to be paid for.
+    """Optuna's tree-structured Parzen estimator, over candidates that are known to be paid for."""
 
-    Optuna proposes values of the fields; the untried candidate nearest to them is tried, and it is
-    that candidate's own values that Optuna is told the score of. The first trial is the scenario
-    as it is, where that has a plan.
-
-    Args:
-        priced: the candidates.
-        trials: how many are tried; all of them if there are fewer.
-        seed: of the sampler.
-    """
+    # Optuna proposes values of the fields; the untried candidate nearest to them is tried, and it
+    # is that candidate's own values that Optuna is told the score of. The first trial is the
+    # scenario as it is, where that has a plan.
 
     def __init__(self, priced: Sequence[Priced], trials: int, seed: int) -> None:
         self._optuna = require("optuna", "this search", "'joulemesh[optuna]'")

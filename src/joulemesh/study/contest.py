@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "RATIO",
-    "Accuracy",
-    "Contest",
-    "Learning",
-    "Unfinished",
-    "evaluations",
-    "grid",
-    "records_of",
-]
-
 import math
 import shutil
 import time
@@ -60,30 +49,15 @@ _SMALL_TEST = 1000  # samples; a test set up to this size is always evaluated wh
 
 @dataclass(frozen=True)
 class Learning:
-    """What is learned: the same for all methods.
+    """What is learned: the same for all methods."""
 
-    Attributes:
-        scenario: says how the data are shared out, and the settings of training.
-        model: what is trained.
-        dataset: what it is trained on.
-    """
-
-    scenario: Scenario
-    model: Model | TorchModel
-    dataset: Dataset
+    scenario: Scenario  # says how the data are shared out, and the settings of training
+    model: Model | TorchModel  # what is trained
+    dataset: Dataset  # what it is trained on
 
 
 class Contest:
-    """One method, ready to be trained.
-
-    Args:
-        learning: model and data.
-        contender: the method.
-        setting: the terms of the comparison.
-        folder: where trainings under way are kept, or None.
-        keys: under which runs are kept, by seed; None for one that is not.
-        final_only: evaluate after the last iteration only.
-    """
+    """One method, ready to be trained."""
 
     def __init__(
         self,
@@ -102,15 +76,7 @@ class Contest:
     def train(
         self, seeds: Sequence[int], progress: Callable[[int, float], None]
     ) -> Iterator[tuple[int, Record]]:
-        """Train all seeds together; if one diverges, the others once more without it.
-
-        Args:
-            seeds: repetition seeds.
-            progress: called with the iterations done and the latest accuracy.
-
-        Yields:
-            Each seed with its run, a diverged one as soon as it is known to be.
-        """
+        """Train all seeds together; if one diverges, the others once more without it."""
         with interrupts() as interrupt:
             once = partial(self._together, progress=progress, interrupt=interrupt)
             for seed, found in train_seeds(once, seeds):
@@ -166,13 +132,11 @@ class Contest:
         )
 
     def options(self) -> Options:
-        """The scenario's settings, with evaluations that are fair between methods.
-
-        All methods are evaluated on the same grids of joules and of seconds, and on the same
-        samples: curves can be compared, and programs of one shape share a compilation. The mean
-        model is evaluated on all test samples: the target is a share of a final accuracy on all
-        of them, and some of them may be harder than the rest by more than methods differ.
-        """
+        """The scenario's settings, with evaluations that are fair between methods."""
+        # All methods are evaluated on the same grids of joules and of seconds, and on the same
+        # samples: curves can be compared, and programs of one shape share a compilation. The mean
+        # model is evaluated on all test samples: the target is a share of a final accuracy on all
+        # of them, and some of them may be harder than the rest by more than methods differ.
         training, schedule = self.learning.scenario.training, self.contender.schedule
         end = (schedule.iterations,)
         at = end if self.final_only else evaluations(self.setting, self.contender.reserve)
@@ -200,21 +164,7 @@ _EVEN_FROM = math.ceil(1 / (RATIO - 1))  # steps, from which one step is less th
 
 
 def grid(step: float, steps: int, low: float, high: float) -> FloatArray:
-    """The points of a grid.
-
-    Args:
-        step: between evenly spaced points.
-        steps: how many there are from 0 to the end of the even part.
-        low: the smallest figure of interest, above 0.
-        high: the largest.
-
-    Returns:
-        Ascending points; the first is at most ``low`` (or ``high``, where that is less), and none
-        is above ``high``.
-
-    >>> grid(1.0, 14, 8.0, 16.0).round(2).tolist()
-    [7.78, 8.49, 9.25, 10.09, 11.0, 12.0, 13.0, 14.0, 15.27]
-    """
+    """The points of a grid."""
     start, end = step * min(_EVEN_FROM, steps), step * steps
     even = step * np.arange(min(_EVEN_FROM, steps), steps + 1)
     least = min(low, high)
@@ -230,25 +180,7 @@ def _ratios(times: float) -> int:
 
 
 def evaluations(setting: Setting, ledger: Ledger) -> tuple[int, ...]:
-    """The iterations after which a method is evaluated.
-
-    Args:
-        setting: the terms of the comparison. Its plan sets the scale of the grids: their even
-            steps are what ``training.eval_every`` iterations of the plan cost on average.
-        ledger: what the method's iterations cost, or, where that depends on what is learned, what
-            they are expected to.
-
-    Returns:
-        Iterations, ascending, from 1: those in which the joules or the seconds spent so far reach
-        a point of their grid, and the last one. At most about two for every evaluation of the
-        plan, and 16 for every doubling of the cost.
-
-    >>> from joulemesh import Scenario
-    >>> from joulemesh.methods import build
-    >>> setting = Setting(Scenario.preset("adaptive"))
-    >>> evaluations(setting, build("fixed:3", setting).reserve)[:14]
-    (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
-    """
+    """The iterations after which a method is evaluated."""
     n, every = ledger.iterations, setting.scenario.training.eval_every
     try:
         plan = setting.reference
@@ -267,12 +199,7 @@ def evaluations(setting: Setting, ledger: Ledger) -> tuple[int, ...]:
 
 
 class Accuracy:
-    """A sink that tells how far training has come, with the latest accuracy or other score.
-
-    Args:
-        listener: called with the iterations completed, and the score of the mean model (mean over
-            seeds) when it was last measured; NaN before.
-    """
+    """A sink that tells how far training has come, with the latest accuracy or other score."""
 
     def __init__(self, listener: Callable[[int, float], None]) -> None:
         self._listener, self._latest = listener, math.nan
@@ -285,13 +212,7 @@ class Accuracy:
 
 
 def records_of(contender: Contender, trace: Trace, *, samples: bool = True) -> list[Record]:
-    """One record for each seed; its last evaluation, on all test samples, is the final one.
-
-    Args:
-        contender: the method that was trained, which prices it.
-        trace: of the whole training.
-        samples: keep on how many samples each evaluation was made.
-    """
+    """One record for each seed; its last evaluation, on all test samples, is the final one."""
     columns = (*column_names((), trace.score), *trace.own)
     curves = np.stack([np.asarray(trace.curve(name), np.float64) for name in columns])
     at, records = trace.iteration - 1, []
@@ -329,14 +250,9 @@ _REMEDY = "make room, or choose another --cache"
 
 
 class Unfinished:
-    """The newest checkpoint of one training and its evaluations so far.
+    """The newest checkpoint of one training and its evaluations so far."""
 
-    A sink. The end of a training is not kept here: its runs are.
-
-    Args:
-        folder: for this training alone, named by all that decides its numbers; None to keep
-            nothing.
-    """
+    # A sink. The end of a training is not kept here: its runs are.
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder

@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "CSV",
-    "JOURNALS",
-    "JSON",
-    "PAGE",
-    "SIMULATED",
-    "Reported",
-    "replayed_curve",
-    "report_of_fleet",
-    "simulated_curve",
-]
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,19 +44,12 @@ _LOSSES = (
 
 @dataclass(frozen=True, eq=False)
 class Reported:
-    """A report that was written.
+    """A report that was written."""
 
-    Attributes:
-        page: where.
-        receipt: what is in ``receipt.json`` and ``receipt.csv`` beside it.
-        sentence: the deployment in a sentence or two.
-        notes: what a reader should know, one line each.
-    """
-
-    page: Path
-    receipt: Receipt
-    sentence: str
-    notes: tuple[str, ...]
+    page: Path  # where
+    receipt: Receipt  # what is in `receipt.json` and `receipt.csv` beside it
+    sentence: str  # the deployment in a sentence or two
+    notes: tuple[str, ...]  # what a reader should know, one line each
 
 
 def report_of_fleet(
@@ -80,21 +61,7 @@ def report_of_fleet(
     simulate: bool = True,
     replay: bool = False,
 ) -> Reported:
-    """Write ``report.html``, ``receipt.json`` and ``receipt.csv`` of a fleet, finished or not.
-
-    Args:
-        folder: of the fleet, as ``joulemesh deploy init`` made it.
-        out: where to write them; the fleet's folder unless given.
-        journals: a folder with ``NAME/journal.jsonl`` for each device; unless given,
-            ``FLEET/journals/NAME`` or ``FLEET/devices/NAME/run``, whichever is newer.
-        run: a run folder of the same scenario, whose curve is drawn beside the measured one.
-        simulate: without ``run``, simulate the scenario; the run is kept in ``FLEET/simulated``.
-        replay: in its place, play the deployment again with the views that it had.
-
-    Raises:
-        ScenarioError: the folder holds no fleet, there is no journal at all, or it cannot be
-            played again.
-    """
+    """Write ``report.html``, ``receipt.json`` and ``receipt.csv`` of a fleet, finished or not."""
     fleet = Fleet.load(folder)
     plan = plan_of(fleet.ground())
     histories = [
@@ -163,17 +130,7 @@ def _history(folder: Path, journals: Path | None, device: int, name: str) -> His
 def simulated_curve(
     folder: Path, plan: Plan, run: Path | None, *, simulate: bool
 ) -> tuple[Curve | None, list[str]]:
-    """The simulated accuracy: of a run folder, or of a run that is carried out now and kept.
-
-    Args:
-        folder: of the fleet.
-        plan: of the fleet.
-        run: a run folder of the same scenario, or None.
-        simulate: without ``run``, simulate the scenario; the run is kept in ``FLEET/simulated``.
-
-    Returns:
-        The curve, or None, and what a reader should know, one line each.
-    """
+    """The simulated accuracy: of a run folder, or of a run that is carried out now and kept."""
     if run is None and not simulate:
         return None, []
     kept = run or folder / SIMULATED
@@ -190,8 +147,7 @@ def simulated_curve(
 
 
 def _curve_of(run: Path) -> Curve:
-    from joulemesh.study.folder import RunFolder
-    from joulemesh.study.formats import trace_of
+    from joulemesh.study.folder import RunFolder, trace_of
 
     folder = RunFolder(run)
     seeds = tuple(int(seed) for seed in folder.start_record()["seeds"])
@@ -237,18 +193,7 @@ def _versions(fleet: Fleet, histories: Sequence[History]) -> dict[str, str]:
 
 
 def replayed_curve(fleet: Fleet, histories: Sequence[History]) -> Curve:
-    """Train all devices again in this process, as their journals say that they did.
-
-    Args:
-        fleet: with the scenario; devices are given the samples that it gives them.
-        histories: of all devices.
-
-    Returns:
-        The mean accuracy of the members, in the iterations in which devices measured theirs.
-
-    Raises:
-        ScenarioError: a journal is missing, or nothing was measured.
-    """
+    """Train all devices again in this process, as their journals say that they did."""
     silent = [one.name for one in histories if not len(one.iterations)]
     if silent:
         raise ScenarioError(

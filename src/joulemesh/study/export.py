@@ -2,20 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "FORMATS",
-    "Stored",
-    "Tested",
-    "card",
-    "config_text",
-    "export_model",
-    "onnx_logits",
-    "stored",
-    "stored_logits",
-    "tested",
-    "wilson",
-]
-
 import csv
 import io
 import json
@@ -41,16 +27,162 @@ from joulemesh.data import Dataset
 from joulemesh.metrics import reported
 from joulemesh.models.core import Model
 from joulemesh.models.described import config, loading
+from joulemesh.models.kinds import CONV_WIDTHS
 from joulemesh.models.torch_model import TorchModel
+from joulemesh.registries import MODELS
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import RECORD
-from joulemesh.study.export_fleet import export_fleet, is_fleet
 from joulemesh.study.folder import RunFolder
-from joulemesh.study.onnx_graph import onnx_graph
 from joulemesh.study.statistics import estimate
 from joulemesh.training.prepare import the_dataset, the_model
 from joulemesh.training.tensors import named_leaves, read_arrays
 from joulemesh.views.markdown import code, table
+
+_OPSET, _FORMAT = 17, 8  # what tools of 2022 and later read
+
+Params = Mapping[str, NDArray[Any]]
+
+
+class _Graph:
+    """Nodes and constants, one after another."""
+
+    def __init__(self, onnx: Any) -> None:
+        self._onnx, self.nodes, self.constants = onnx, list[Any](), list[Any]()
+        self.latest = "x"
+
+    def constant(self, name: str, value: NDArray[Any]) -> str:
+        stored = np.ascontiguousarray(value)
+        self.constants.append(self._onnx.numpy_helper.from_array(stored, name))
+        return name
+
+    def apply(self, operation: str, *others: str, **attributes: Any) -> None:
+        """Apply an operation to the latest value."""
+        output = f"h{len(self.nodes)}"
+        inputs = [self.latest, *others]
+        self.nodes.append(self._onnx.helper.make_node(operation, inputs, [output], **attributes))
+        self.latest = output
+
+    def dense(self, params: Params, weights: str, biases: str) -> None:
+        names = [self.constant(name, _single(params[name])) for name in (weights, biases)]
+        self.apply("Gemm", *names)
+
+
+def _single(value: NDArray[Any]) -> NDArray[np.float32]:
+    return np.asarray(value, np.float32)
+
+
+def onnx_graph(name: str, params: Params, data: Dataset) -> bytes:
+    """A built-in model in the ONNX format."""
+    # The graph takes samples as they are in the data (float32 [batch, ...]), scales them as
+    # training does, and gives logits [batch, classes].
+    if name not in MODELS or not MODELS[name].sequential:
+        known = ", ".join(one for one in MODELS.built_in if MODELS[one].sequential)
+        raise ScenarioError(
+            f"the model {name!r} has no ONNX graph, only {known} and PyTorch modules have: use "
+            "--format safetensors"
+        )
+    onnx = require("onnx", "--format onnx")
+    require("onnx.numpy_helper", "--format onnx")
+    graph = _Graph(onnx)
+    graph.apply("Sub", graph.constant("mean", _single(np.asarray(data.mean))))
+    graph.apply("Div", graph.constant("std", _single(np.asarray(data.std))))
+    if "conv0_w" in params:
+        _convolutions(graph, params, data.shape[-1])
+    graph.apply("Flatten", axis=1)
+    _dense_layers(graph, params)
+    return _model(onnx, graph, data)
+
+
+def _convolutions(graph: _Graph, params: Params, channels: int) -> None:
+    graph.apply("Transpose", perm=[0, 3, 1, 2])  # channels first, as ONNX convolves
+    for layer, outputs in enumerate(CONV_WIDTHS):
+        kernel = _single(params[f"conv{layer}_w"]).reshape(3, 3, channels, outputs)
+        weights = graph.constant(f"conv{layer}_w", kernel.transpose(3, 2, 0, 1))
+        biases = graph.constant(f"conv{layer}_b", _single(params[f"conv{layer}_b"]))
+        graph.apply("Conv", weights, biases, kernel_shape=[3, 3])
+        graph.apply("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
+        graph.apply("Relu")
+        channels = outputs
+    graph.apply("Transpose", perm=[0, 2, 3, 1])
+
+
+def _dense_layers(graph: _Graph, params: Params) -> None:
+    if "w" in params:
+        graph.dense(params, "w", "b")
+        return
+    count = sum(key.startswith("dense") and key.endswith("_b") for key in params)
+    for layer in range(count):
+        graph.dense(params, f"dense{layer}_w", f"dense{layer}_b")
+        if layer < count - 1:
+            graph.apply("Relu")
+
+
+def _model(onnx: Any, graph: _Graph, data: Dataset) -> bytes:
+    helper, single = onnx.helper, onnx.TensorProto.FLOAT
+    graph.nodes[-1].output[0] = "logits"
+    made = helper.make_graph(
+        graph.nodes,
+        "joulemesh",
+        [helper.make_tensor_value_info("x", single, ["batch", *data.shape])],
+        [helper.make_tensor_value_info("logits", single, ["batch", data.classes])],
+        graph.constants,
+    )
+    model = helper.make_model(
+        made, opset_imports=[helper.make_opsetid("", _OPSET)], producer_name="joulemesh"
+    )
+    model.ir_version = _FORMAT
+    onnx.checker.check_model(model, full_check=True)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def torch_graph(kept: Stored) -> bytes:
+    """The graph of a module: samples as they are in the data in, logits out."""
+    torch = require("torch", "a PyTorch module")
+    require("onnx", "--format onnx of a PyTorch module")
+    require("onnxscript", "--format onnx of a PyTorch module")
+    sample = torch.tensor(np.asarray(kept.dataset.x_test[:2], np.float32))
+    batch, file = torch.export.Dim("batch"), io.BytesIO()
+    try:
+        program = torch.onnx.export(
+            _scaled(torch, kept),
+            (sample,),
+            dynamo=True,
+            input_names=["x"],
+            output_names=["logits"],
+            dynamic_shapes={"x": {0: batch}},
+            verbose=False,
+        )
+        program.save(file)
+    except Exception as error:  # the exporter may raise anything
+        reason = " ".join(str(error).split())[:200]
+        raise ScenarioError(
+            f"PyTorch cannot write {kept.start['learned']['model']} as ONNX "
+            f"({type(error).__name__}: {reason}): use --format safetensors"
+        ) from error
+    return file.getvalue()
+
+
+def _scaled(torch: Any, kept: Stored) -> Any:
+    """The module, with the scaling of training before it."""
+    mean, std = (
+        torch.tensor(np.asarray(one, np.float32)) for one in (kept.dataset.mean, kept.dataset.std)
+    )
+    first = channels_first(kept)
+
+    class Scaled(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = torch_module(kept)
+            self.register_buffer("mean", mean)
+            self.register_buffer("std", std)
+
+        def forward(self, x: Any) -> Any:
+            seen = (x - self.mean) / self.std
+            return self.module(seen.movedim(-1, 1) if first else seen)
+
+    return Scaled().eval()
+
 
 _MEAN = "model.safetensors"
 _KEY = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
@@ -58,46 +190,24 @@ _KEY = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A trained model, and what is known of it.
+    """A trained model, and what is known of it."""
 
-    Attributes:
-        folder: of the run.
-        scenario: what was carried out.
-        params: by name, in the run's precision.
-        seed: the repetition seed.
-        device: whose model it is; None for the mean of all.
-        dataset: what was learned from.
-        model: what was trained; None if the user gave it in memory, so that it was not kept.
-        start: the record of the run's start.
-        result: the figures of the run.
-        score: what the run is measured by: ``"accuracy"``, unless the scenario says otherwise.
-        scores: the final one of the mean model on the test samples, in each seed.
-    """
-
-    folder: Path
-    scenario: Scenario
-    params: Mapping[str, NDArray[Any]]
-    seed: int
-    device: int | None
-    dataset: Dataset
+    folder: Path  # of the run
+    scenario: Scenario  # what was carried out
+    params: Mapping[str, NDArray[Any]]  # by name, in the run's precision
+    seed: int  # the repetition seed
+    device: int | None  # whose model it is; None for the mean of all
+    dataset: Dataset  # what was learned from
+    # what was trained; None if the user gave it in memory, so that it was not kept
     model: Model | TorchModel | None
-    start: Mapping[str, Any]
-    result: Mapping[str, Any]
-    score: str
-    scores: Mapping[int, float]
+    start: Mapping[str, Any]  # the record of the run's start
+    result: Mapping[str, Any]  # the figures of the run
+    score: str  # what the run is measured by: `"accuracy"`, unless the scenario says otherwise
+    scores: Mapping[int, float]  # the final one of the mean model on the test samples, in each seed
 
 
 def stored(folder: str | Path, *, seed: int | None = None, device: int | None = None) -> Stored:
-    """Read a trained model from the folder of a run, verified.
-
-    Args:
-        folder: of a finished run.
-        seed: one of its repetition seeds; the first unless given.
-        device: whose model; that of the mean of all devices unless given.
-
-    Raises:
-        ScenarioError: the run is not finished, or has no such seed or device.
-    """
+    """Read a trained model from the folder of a run, verified."""
     run = RunFolder(folder)
     start = run.start_record()
     result = run.result()
@@ -167,11 +277,7 @@ def _of_device(run: RunFolder, row: int, device: int) -> dict[str, NDArray[Any]]
 
 
 def _dotted(name: str) -> str:
-    """A checkpoint's name of a parameter as the run's model file has it.
-
-    >>> _dotted(".params['dense0_w']"), _dotted("params.0.weight"), _dotted(".params")
-    ('dense0_w', '0.weight', 'params')
-    """
+    """A checkpoint's name of a parameter as the run's model file has it."""
     if name.startswith("params."):
         return name.removeprefix("params.")
     keys = [next(filter(None, found)) for found in _KEY.findall(name)]
@@ -200,11 +306,7 @@ class Tested(NamedTuple):
 
 
 def wilson(right: int, samples: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share.
-
-    >>> [round(end, 4) for end in wilson(9, 10)]
-    [0.5958, 0.9821]
-    """
+    """Wilson's 95 % interval of a share."""
     share, z2 = right / samples, _Z**2
     middle = (share + z2 / (2 * samples)) / (1 + z2 / samples)
     half = _Z * math.sqrt(share * (1 - share) / samples + z2 / (4 * samples**2))
@@ -213,10 +315,8 @@ def wilson(right: int, samples: int) -> tuple[float, float]:
 
 
 def tested(kept: Stored) -> Tested | None:
-    """The model's accuracy on all test samples.
-
-    None where the model itself was not kept, or where it does not tell classes.
-    """
+    """The model's accuracy on all test samples."""
+    # None where the model itself was not kept, or where it does not tell classes.
     if kept.model is None or kept.dataset.targets != "classes":
         return None
     x, y, right = kept.dataset.x_test, kept.dataset.y_test, 0
@@ -227,12 +327,7 @@ def tested(kept: Stored) -> Tested | None:
 
 
 def stored_logits(kept: Stored, x: NDArray[Any]) -> NDArray[Any]:
-    """Logits [B, classes] of samples as they are in the data.
-
-    Args:
-        kept: with its model.
-        x: [B, ...].
-    """
+    """Logits [B, classes] of samples as they are in the data."""
     assert kept.model is not None
     seen = kept.dataset.normalise(x)
     if isinstance(kept.model, TorchModel):
@@ -285,14 +380,7 @@ def onnx_logits(content: bytes, x: NDArray[Any]) -> NDArray[Any]:
 
 
 def card(kept: Stored, path: Path, measured: Tested | None, checked: str = "") -> str:
-    """The card, as Markdown with the front matter that model hubs read.
-
-    Args:
-        kept: the model.
-        path: of its file, which is written already.
-        measured: accuracy of this very model; None where it could not be computed.
-        checked: a sentence about the check of the file, if there was one.
-    """
+    """The card, as Markdown with the front matter that model hubs read."""
     learned = kept.start["learned"]
     title = kept.start.get("name") or "model"
     lines = [
@@ -430,6 +518,8 @@ def export_model(
     """
     if format not in FORMATS:
         raise ScenarioError(f"format {format!r} is unknown: use {' or '.join(FORMATS)}")
+    from joulemesh.study.export_fleet import export_fleet, is_fleet
+
     if is_fleet(Path(run)):
         if seed is not None:
             raise ScenarioError("--seed: a fleet has one seed; leave it out")
@@ -471,8 +561,6 @@ def _onnx(kept: Stored) -> bytes:
             "safetensors"
         )
     if isinstance(kept.model, TorchModel):
-        from joulemesh.study.torch_graph import torch_graph
-
         return torch_graph(kept)
     return onnx_graph(kept.scenario.training.model, kept.params, kept.dataset)
 

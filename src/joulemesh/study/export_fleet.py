@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FleetModel", "export_fleet", "is_fleet"]
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,26 +27,18 @@ from joulemesh.deploy.fleet.fleet import FILE as FLEET_FILE
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DEVICES, ORDERS
 from joulemesh.deploy.operator.operator import MODELS
-from joulemesh.study.onnx_graph import onnx_graph
+from joulemesh.study.export import onnx_graph
 
 
 @dataclass(frozen=True)
 class FleetModel:
-    """A model that was written.
+    """A model that was written."""
 
-    Attributes:
-        folder: where.
-        iteration: after which.
-        devices: names of those whose model, or mean, it is.
-        alike: do all of them hold these very parameters?
-        notes: what a reader should know, a sentence each.
-    """
-
-    folder: Path
-    iteration: int
-    devices: tuple[str, ...]
-    alike: bool
-    notes: tuple[str, ...] = ()
+    folder: Path  # where
+    iteration: int  # after which
+    devices: tuple[str, ...]  # names of those whose model, or mean, it is
+    alike: bool  # do all of them hold these very parameters?
+    notes: tuple[str, ...] = ()  # what a reader should know, a sentence each
 
 
 def is_fleet(folder: Path) -> bool:
@@ -59,21 +49,9 @@ def is_fleet(folder: Path) -> bool:
 def export_fleet(
     source: Path, folder: Path, *, format: str = "safetensors", device: int | None = None
 ) -> FleetModel:
-    """Write the model of a fleet, or of one device, with its card and ``config.json``.
-
-    Devices that hold the same parameters have one model. Where they differ, the model is the mean
-    over the devices that are furthest, and the card says so.
-
-    Args:
-        source: the folder of a fleet, with models that were collected or that devices on this
-            machine wrote; or the folder of a device.
-        folder: a new one, or an empty one.
-        format: ``"safetensors"``; or ``"onnx"``, of a built-in model.
-        device: of a fleet, the one whose model is wanted.
-
-    Raises:
-        ScenarioError: no model is there, or it has no such format. Nothing is written then.
-    """
+    """Write the model of a fleet, or of one device, with its card and ``config.json``."""
+    # Devices that hold the same parameters have one model. Where they differ, the model is the mean
+    # over the devices that are furthest, and the card says so.
     fleet = Fleet.load(source)
     found = [read_model(source / FOLDER)] if (source / ORDERS).is_file() else _all(source, fleet)
     if device is not None:

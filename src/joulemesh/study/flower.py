@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ModelPart", "export_flower", "model_part", "server_rounds"]
-
 import inspect
 import json
 import re
@@ -43,18 +41,12 @@ _JAX = ("jax>=0.6", "optax>=0.2.4")
 
 @dataclass(frozen=True, eq=False)
 class ModelPart:
-    """What an app has of a model.
+    """What an app has of a model."""
 
-    Attributes:
-        files: texts of modules, by name.
-        initial: parameters at the start, by name.
-        needs: packages.
-        channels_first: whether images have their channels first, as modules of PyTorch want.
-    """
-
-    files: Mapping[str, str]
-    initial: Mapping[str, NDArray[Any]]
-    needs: tuple[str, ...]
+    files: Mapping[str, str]  # texts of modules, by name
+    initial: Mapping[str, NDArray[Any]]  # parameters at the start, by name
+    needs: tuple[str, ...]  # packages
+    # whether images have their channels first, as modules of PyTorch want
     channels_first: bool = False
 
     def seen(self, data: Dataset) -> Dataset:
@@ -79,16 +71,7 @@ class ModelPart:
 
 
 def model_part(scenario: Scenario, model: Model | TorchModel, data: Dataset) -> ModelPart:
-    """What an app has of a scenario's model.
-
-    Args:
-        scenario: names the model, and the seed of its initial parameters.
-        model: made of it.
-        data: what it learns from.
-
-    Raises:
-        ScenarioError: the model cannot be written into an app.
-    """
+    """What an app has of a scenario's model."""
     name = scenario.training.model
     own = in_file_parts(name)
     if isinstance(model, TorchModel):
@@ -142,23 +125,14 @@ _FLOWER = "flwr[simulation]>=1.41"
 
 @dataclass(frozen=True)
 class _App:
-    """What is written.
+    """What is written."""
 
-    Attributes:
-        scenario: what is asked.
-        plan: of it.
-        dataset: as the model sees it.
-        partition: who holds which samples.
-        model: the part of the app that depends on the model.
-        learned: what is learned, in words.
-    """
-
-    scenario: Scenario
-    plan: Plan
-    dataset: Dataset
-    partition: Partition
-    model: ModelPart
-    learned: str
+    scenario: Scenario  # what is asked
+    plan: Plan  # of it
+    dataset: Dataset  # as the model sees it
+    partition: Partition  # who holds which samples
+    model: ModelPart  # the part of the app that depends on the model
+    learned: str  # what is learned, in words
 
     @property
     def ends(self) -> NDArray[np.int64]:
@@ -166,19 +140,7 @@ class _App:
 
 
 def server_rounds(plan: Plan) -> NDArray[np.int64]:
-    """The iterations after which a server averages: those whose exchange the plan carries out.
-
-    Args:
-        plan: the plan.
-
-    Returns:
-        int64 [rounds of the server], ascending; the last is the number of iterations.
-
-    >>> import joulemesh
-    >>> scenario = joulemesh.Scenario.preset("adaptive").override({"plan.iterations": 4})
-    >>> server_rounds(joulemesh.plan(scenario))
-    array([1, 2, 3, 4])
-    """
+    """The iterations after which a server averages: those whose exchange the plan carries out."""
     ends = np.flatnonzero(plan.exchanged) + 1
     return np.union1d(ends, [plan.iterations]).astype(np.int64)
 
@@ -297,11 +259,7 @@ def _pyproject(app: _App, folder: Path) -> str:
 
 
 def _distribution(name: str) -> str:
-    """A name that Python packages may have.
-
-    >>> _distribution("My farm, 2026!"), _distribution("")
-    ('my-farm-2026', 'joulemesh-app')
-    """
+    """A name that Python packages may have."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "joulemesh-app"
 
 

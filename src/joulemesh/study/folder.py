@@ -16,11 +16,11 @@ import csv
 import io
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,21 +43,214 @@ from joulemesh.base.own_code import files_run
 from joulemesh.data import Dataset, Partition
 from joulemesh.data.dataset import dataset_words
 from joulemesh.data.partition import labelled_devices
+from joulemesh.methods.setting import MethodAccount
 from joulemesh.metrics import reported
 from joulemesh.models.curves import COUNTS, column_names
-from joulemesh.planning.export import origins_of, stored_record
-from joulemesh.planning.plan import Account
+from joulemesh.planning.export import load_plan, origins_of, stored_record
+from joulemesh.planning.ground import Workload
+from joulemesh.planning.plan import Account, Plan, ledger_of
 from joulemesh.scenario import Scenario
-from joulemesh.study.accounts import load_account, save_account, write_ledger
-from joulemesh.study.formats import safetensors
-from joulemesh.study.identity import difference
-from joulemesh.study.inputs import FOLDER as INPUTS
-from joulemesh.study.inputs import keep_inputs, portable
+from joulemesh.study.identity import FOLDER as INPUTS
+from joulemesh.study.identity import difference, keep_inputs, portable
 from joulemesh.study.request import RunRequest
 from joulemesh.study.result import ADAPTIVE, Chunk, Result, metrics
+from joulemesh.training.arrays import tree_flatten, tree_leaves
+from joulemesh.training.checkpoint import BESIDE
+from joulemesh.training.driver import TrainedChunk
+from joulemesh.training.tensors import named_leaves
 from joulemesh.training.trace import Trace
 
-__all__ = ["RunFolder", "free_folder"]
+
+def trace_of(text: str, seeds: tuple[int, ...], dtype: Any, score: str = "accuracy") -> Trace:
+    """The evaluations in the text of ``metrics.csv``; exactly as they were."""
+    # Columns between those of every run and the costs are of further metrics.
+    rows = list(csv.DictReader(io.StringIO(text)))
+    mine = [[r for r in rows if int(r["seed"]) == seed] for seed in seeds]
+    iteration = np.array([int(r["iteration"]) for r in mine[0]], np.int64)
+
+    def column(name: str, kind: Any) -> Any:
+        values = [[float(r[name]) for r in part] for part in mine]
+        return np.array(values, kind).reshape(len(seeds), len(iteration)).T
+
+    always = column_names((), score)
+    curves = {name: column(name, dtype) for name in always}
+    known = {"seed", "iteration", "energy_j", "time_s", *always, *COUNTS}
+    own = {name: column(name, dtype) for name in (rows[0] if rows else ()) if name not in known}
+    counts = {name: column(name, np.int64) for name in COUNTS}
+    return Trace.of({"iteration": iteration, **curves, **counts}, score=score, own=own)
+
+
+def costs_of(text: str, seeds: tuple[int, ...]) -> tuple[Any, Any]:
+    """Joules and seconds after each evaluation in the text of ``metrics.csv``."""
+    rows = list(csv.DictReader(io.StringIO(text)))
+    found = [
+        np.array([[float(r[name]) for r in rows if int(r["seed"]) == seed] for seed in seeds]).T
+        for name in ("energy_j", "time_s")
+    ]
+    alike = all((costs == costs[:, :1]).all() for costs in found)
+    joules, seconds = (costs[:, 0] for costs in found) if alike else found
+    return joules, seconds
+
+
+def flat(record: dict[str, Any]) -> dict[str, str]:
+    """Names and texts of a record whose values may be dicts or lists."""
+    texts: dict[str, str] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            texts |= {key: str(item) for key, item in value.items()}
+        else:
+            texts[name] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return texts
+
+
+def safetensors(params: Any) -> bytes:
+    """Parameters in the safetensors format, named by their path in the tree."""
+    from safetensors.numpy import save
+
+    data: bytes = save(named_leaves(params))
+    return data
+
+
+_SENT = f"{BESIDE}sent."
+_ARRAYS = (
+    "rounds",
+    "active",
+    "exchanged",
+    "iteration_j",
+    "latency_s",
+    "energy_budget_j",
+    "compute_total_j",
+    "transmit_total_j",
+    "receive_total_j",
+    "idle_total_j",
+    "bits",
+    "server_j",
+)
+
+
+class Pricing:
+    """Joules and seconds of a run: known before it, or settled by what was sent in it."""
+
+    # A sink; what every chunk sent is remembered where the price depends on it.
+
+    def __init__(self, reserve: Account, settle: Callable[[Any], Account] | None = None) -> None:
+        self.reserve, self._settle = reserve, settle
+        self._before: list[Any] = []  # leaves of what was sent before this process
+        self._sent: list[Any] = []
+        self._settled: tuple[int, Account] | None = None
+
+    def __call__(self, chunk: TrainedChunk[Any]) -> None:
+        """Remember what a chunk sent."""
+        if self._settle is not None:
+            self._sent.append(chunk.trace.sent)
+
+    def settled(self, account: Account) -> None:
+        """Take the account of a finished run as it was kept."""
+        if self._settle is not None:
+            self._settled = 0, account
+
+    @property
+    def account(self) -> Account:
+        """The account of the run so far; of iterations to come, if their price is known."""
+        if self._settle is None or not (self._sent or self._settled):
+            return self.reserve
+        if self._settled is None or self._settled[0] != len(self._sent):
+            self._settled = len(self._sent), self._settle(self._joined())
+        return self._settled[1]
+
+    def _joined(self) -> Any:
+        made = tree_flatten(self._sent[0])[1]
+        parts = [tree_leaves(sent) for sent in self._sent]
+        parts = [self._before, *parts] if self._before else parts
+        leaves = [np.concatenate(leaf) for leaf in zip(*parts, strict=True)]
+        return made(leaves)
+
+    def beside(self) -> dict[str, Any]:
+        """What must be kept beside a checkpoint to settle later."""
+        if self._settle is None or not self._sent:
+            return {}
+        leaves = tree_leaves(self._joined())
+        return {f"{_SENT}{k}": np.asarray(leaf) for k, leaf in enumerate(leaves)}
+
+    def restore(self, beside: Mapping[str, Any]) -> None:
+        """Take up what was kept beside a checkpoint."""
+        count = sum(name.startswith(_SENT) for name in beside)
+        self._before = [beside[f"{_SENT}{k}"] for k in range(count)]
+
+
+def save_account(account: Account, path: Path) -> None:
+    """Write an account with all its arrays, whole or not at all."""
+    if isinstance(account, Plan):
+        account.save(path)
+        return
+    assert isinstance(account, MethodAccount)
+    record = {
+        "method": account.method,
+        "equal": account.equal,
+        "notes": list(account.notes),
+        "parameters": account.work.parameters,
+        "model_bits": account.work.model_bits,
+        "operations": account.work.operations,
+        "origins": {name: str(origin) for name, origin in account.scenario.origins().items()},
+    }
+    arrays: dict[str, Any] = {name: np.asarray(getattr(account, name)) for name in _ARRAYS}
+    arrays["plan"] = np.array(json.dumps(record, allow_nan=False))
+    arrays["round_samples"] = account.work.round_samples
+    write_whole(path, lambda draft: np.savez(draft, allow_pickle=False, **arrays))
+
+
+def load_account(path: Path, scenario: Scenario) -> Account:
+    """The account that `save_account` wrote, with the figures that it holds."""
+    try:
+        with open_arrays(path) as file:
+            record = stored_record(file)
+            if "method" in record:
+                stored: dict[str, Any] = {name: file.get(name) for name in _ARRAYS}
+                if stored["transmit_total_j"] is None:  # written by an earlier version
+                    stored["transmit_total_j"] = file["exchange_total_j"]
+                    for name in ("receive_total_j", "idle_total_j"):
+                        stored[name] = np.zeros_like(stored["transmit_total_j"])
+                sizes = int(record["parameters"]), float(record["model_bits"])
+                work = Workload(*sizes, file["round_samples"], record.get("operations"))
+                devices = stored["rounds"].shape[1:]
+                if devices != (scenario.devices.count,):
+                    raise ValueError(f"it is of {devices} devices")
+                return MethodAccount(
+                    str(record["method"]),
+                    str(record["equal"]),
+                    scenario.with_origins(origins_of(record)),
+                    work,
+                    **stored,
+                    notes=tuple(map(str, record["notes"])),
+                )
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise ScenarioError(
+            f"{path} holds no account of this scenario ({reason}); run it again"
+        ) from None
+    return load_plan(path, scenario)
+
+
+def write_ledger(account: Account, path: Path) -> None:
+    """Write one row for each device: battery, what it went on, rounds; of a plan, what binds."""
+    columns = ledger_of(account)
+    figures = [getattr(account, name) for name in columns]
+    rounds = account.rounds.sum(axis=0, dtype=np.int64)
+    binding = account.binding if isinstance(account, Plan) else None
+
+    def write(draft: IO[bytes]) -> None:
+        text = io.TextIOWrapper(draft, "utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        more = [] if binding is None else ["binding"]
+        writer.writerow(["device", *columns, "rounds", *more])
+        for i in range(len(rounds)):
+            own = [float(column[i]) for column in figures]
+            more = [] if binding is None else [str(binding[i])]
+            writer.writerow([i, *own, int(rounds[i]), *more])
+        text.detach()  # flushes, and leaves the draft open
+
+    write_whole(path, write)
+
 
 START = ("scenario.toml", "plan.npz", "labels.npz", "versions.json")
 SETTLED = "settled.npz"
@@ -75,11 +268,7 @@ def free_folder(base: Path, name: str) -> Path:
 
 
 class RunFolder:
-    """One run on disk: to be looked at, verified before use, and to be begun, taken up and kept.
-
-    Args:
-        path: of the folder.
-    """
+    """One run on disk: to be looked at, verified before use, and to be begun, taken up and kept."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -107,12 +296,7 @@ class RunFolder:
         return int(self.manifest.newest.facts["completed"]) if self.started else 0
 
     def refuse_damage(self, names: Iterable[str] | None = None, *, remedy: str) -> None:
-        """Refuse to go on if a file of the newest commit is not what was committed.
-
-        Args:
-            names: to look at; all unless given.
-            remedy: what the user can do.
-        """
+        """Refuse to go on if a file of the newest commit is not what was committed."""
         damaged = self.manifest.damage(self.manifest.newest, names)
         for name, fault in damaged.items():
             more = f" (and {len(damaged) - 1} more files)" if len(damaged) > 1 else ""
@@ -136,10 +320,8 @@ class RunFolder:
         )
 
     def require_current(self) -> None:
-        """Refuse a folder whose manifest is older than its files (or damaged), unless it is in use.
-
-        A run that is under way writes ahead of its manifest all the time.
-        """
+        """Refuse a folder with a damaged manifest, or an old one unless it is in use."""
+        # A run that is under way writes ahead of its manifest all the time.
         if self.manifest.fault:
             raise ScenarioError(
                 f"{self.path / MANIFEST} is damaged: {self.manifest.fault}; add --resume to go on "
@@ -243,11 +425,7 @@ class RunFolder:
 
     @contextmanager
     def held(self, *, resume: bool) -> Iterator[None]:
-        """Make the folder if need be and hold it; another process is told who holds it.
-
-        Args:
-            resume: a folder that holds a run, or what is left of a start, is taken.
-        """
+        """Make the folder if need be and hold it; another process is told who holds it."""
         make_folder(self.path, remedy="choose another --out")
         with FolderLock(self.path):
             self.manifest = Manifest(self.path)
@@ -276,15 +454,7 @@ class RunFolder:
         *,
         own_model: bool = False,
     ) -> None:
-        """Write what is known before training.
-
-        Args:
-            account: what will be carried out, and what it costs.
-            start: everything that decides the bits, as plain values.
-            data: what is learned from.
-            partition: who holds which samples; the report shows the labels of some devices.
-            own_model: whether the user gave the model, which cannot be kept.
-        """
+        """Write what is known before training."""
         copies = keep_inputs(
             account.scenario, self.path, data, own_model=own_model, code=files_run()
         )
@@ -306,14 +476,7 @@ class RunFolder:
         self._open_growing(None)
 
     def take_up(self) -> int:
-        """Find the newest commit whose checkpoint and curves are intact, and go on from it.
-
-        Returns:
-            Iterations completed; 0 to start from the beginning.
-
-        Raises:
-            ScenarioError: there is none any longer; the message says what is damaged.
-        """
+        """Find the newest commit whose checkpoint and curves are intact, and go on from it."""
         self.require_started()
         if self.manifest.fault:
             _LOG.warning("%s is damaged: %s", self.path / MANIFEST, self.manifest.fault)
@@ -434,7 +597,7 @@ class RunFolder:
 
     def write_report(self, result: Result) -> None:
         """The HTML page."""
-        from joulemesh.study.report import write_run_report
+        from joulemesh.study.paper import write_run_report
 
         write_run_report(self.path / "report.html", result, self.start_record())
 

@@ -7,6 +7,7 @@ runs that `compare`, `sweep`, `tune` and `reproduce` keep are named by its diges
 from __future__ import annotations
 
 __all__ = [
+    "FOLDER",
     "asked",
     "chosen_seeds",
     "code_digest",
@@ -14,13 +15,16 @@ __all__ = [
     "data_digest",
     "difference",
     "file_digest",
+    "keep_inputs",
     "key_of",
     "model_digest",
+    "portable",
     "record_of",
     "run_key",
     "world_digest",
 ]
 
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,17 +36,21 @@ import numpy as np
 from scipy import sparse
 
 import joulemesh
+from joulemesh.base.bounded import read_bounded
 from joulemesh.base.checksums import sha256_of
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import make_folder, write_bytes, write_text
 from joulemesh.base.own_code import files_run
 from joulemesh.data import Dataset
+from joulemesh.data.arrays import write_npz
 from joulemesh.data.load import device_names
+from joulemesh.data.own import is_on_disk
 from joulemesh.methods import Contender, Setting
 from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.planning.ground import explicit_sizes
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.given import input_files, with_files
+from joulemesh.scenario.given import FOLDER, RECORD, input_files, with_files
 from joulemesh.training.digests import array_parts, data_digest, digest
 from joulemesh.training.prepare import OWN_DATA
 from joulemesh.training.software import software
@@ -116,15 +124,7 @@ def record_of(
     identity: Mapping[str, Any] | None = None,
     **terms: Any,
 ) -> dict[str, Any]:
-    """Everything that a run's numbers depend on, as plain values.
-
-    Args:
-        scenario: the fields that count; see `asked`.
-        seeds: of repetitions.
-        library: of the model that is trained; None leaves out the software.
-        identity: digests of data, model, plan and so on, by name.
-        terms: what else was chosen: a method, what is equal, and the like.
-    """
+    """Everything that a run's numbers depend on, as plain values."""
     record = {"asked": scenario, "seeds": list(seeds), **terms}
     if library is not None:
         record["versions"] = _software(library)
@@ -146,17 +146,7 @@ def key_of(record: Mapping[str, Any]) -> str:
 
 
 def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """The first thing in which two records of a start differ, in words; None if in nothing.
-
-    Args:
-        then: as it was recorded.
-        now: as it is asked for; only what it names is compared.
-
-    >>> difference({"seeds": [0, 1]}, {"seeds": [0]})
-    'seeds were [0, 1] and are [0]'
-    >>> difference({"asked": {"plan": {"iterations": 5}}}, {"asked": {"plan": {"iterations": 6}}})
-    'plan.iterations was 5 and is 6'
-    """
+    """The first thing in which two records of a start differ, in words; None if in nothing."""
     if "asked" in now:
         for name, old, new in _fields(then.get("asked"), now["asked"]):
             return f"{name} was {_short(old)} and is {_short(new)}"
@@ -243,12 +233,7 @@ def world_digest(setting: Setting) -> str:
 
 
 def contender_digest(contender: Contender) -> str | None:
-    """A digest of what a method will do: its schedule, its price, and its own exchange's code.
-
-    Returns:
-        None if the code of its exchange lies in no file that could be looked at (a notebook, for
-        instance): such runs cannot be kept.
-    """
+    """A digest of what a method will do: its schedule, its price, and its own exchange's code."""
     schedule, price = contender.schedule, contender.reserve
     parts = array_parts(schedule.rounds, schedule.active, schedule.exchanged, price.energy_j)
     parts += array_parts(price.seconds, price.bits, contender.battery_j)
@@ -307,19 +292,7 @@ def run_key(
     rate: float | None = None,
     trial: bool = False,
 ) -> str | None:
-    """The name under which a run is kept.
-
-    Args:
-        setting: the terms of the comparison.
-        contender: the method, made ready.
-        seed: the repetition's.
-        learned: digest of data, model and world.
-        rate: the learning rate; the scenario's unless given.
-        trial: whether only the end was evaluated, to choose a learning rate.
-
-    Returns:
-        64 hexadecimal digits, or None for a run that cannot be kept.
-    """
+    """The name under which a run is kept."""
     done = contender_digest(contender)
     if done is None:
         return None
@@ -330,3 +303,102 @@ def run_key(
         terms |= {"rate": rate, "trial": trial}
     library = "torch" if setting.module else "jax"
     return key_of(record_of(fields, [seed], library, {"learned": learned, "method": done}, **terms))
+
+
+# Larger files stay where they are; their digest is recorded.
+_MOST_BYTES = 64 * 2**20
+_PACKED = (".gz", ".xz")
+_DATA = OWN_DATA.removeprefix("./")
+
+
+def _copies(scenario: Scenario) -> dict[str, str]:
+    """The relative names of the files that are copied, by field."""
+    return {
+        field: f"{FOLDER}/{field.replace('.', '-')}{_suffix(path)}"
+        for field, path in _files(scenario).items()
+        if path.stat().st_size <= _MOST_BYTES and not is_on_disk(str(path))
+    }
+
+
+def _files(scenario: Scenario) -> dict[str, Path]:
+    """Files that a scenario names; data in memory only have the name of one."""
+    found = input_files(scenario)
+    if scenario.training.dataset == OWN_DATA:
+        found.pop("training.dataset", None)
+    return found
+
+
+def portable(scenario: Scenario) -> Scenario:
+    """The scenario with its files' names relative to a folder that holds copies of them."""
+    # Files over 64 MiB are not copied and keep their names.
+    return with_files(scenario, _copies(scenario))
+
+
+def keep_inputs(
+    scenario: Scenario,
+    folder: Path,
+    data: Dataset | None = None,
+    *,
+    own_model: bool = False,
+    code: Sequence[Path] = (),
+) -> list[str]:
+    """Copy what a scenario names into a folder, with a record of it."""
+    keeper, copies = _Keeper(folder), _copies(scenario)
+    for field, path in _files(scenario).items():
+        keeper.file(field, path, copies.get(field))
+    if data is not None and scenario.training.dataset == OWN_DATA:
+        keeper.data(data)
+    for path in code:
+        keeper.file(f"code.{path.stem}", path, f"{FOLDER}/{path.name}")
+    if own_model:
+        keeper.record["own_model"] = True
+    return keeper.written()
+
+
+def _suffix(path: Path) -> str:
+    """What the name ends with; readers go by it."""
+    return "".join(path.suffixes[-2:]) if path.suffix.lower() in _PACKED else path.suffix
+
+
+class _Keeper:
+    """Writes copies into a folder, and what they are copies of into its record."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.record: dict[str, Any] = {}
+        self._names: list[str] = []
+
+    def file(self, field: str, path: Path, kept: str | None) -> None:
+        """Record a file, and copy it unless it has no name to be kept under."""
+        size, digest = path.stat().st_size, file_digest(field, path)
+        known = {"name": path.name, "bytes": size, "sha256": digest, "kept": kept}
+        self.record.setdefault("files", {})[field] = known
+        if kept is not None:
+            self._write(kept, read_bounded(path, size))
+
+    def data(self, data: Dataset) -> None:
+        """Write data that the user gave in memory."""
+        arrays = (data.x_train, data.y_train, data.x_test, data.y_test)
+        size = sum(array.nbytes for array in arrays)
+        known = {"name": Path(_DATA).name, "bytes": size, "samples_sha256": data_digest(data)}
+        if size <= _MOST_BYTES:
+            file = io.BytesIO()
+            write_npz(data, file)
+            self._write(_DATA, file.getvalue())
+            path = self.folder / _DATA
+            known |= {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        kept = _DATA if size <= _MOST_BYTES else None
+        self.record.setdefault("files", {})["training.dataset"] = {**known, "kept": kept}
+
+    def _write(self, name: str, content: bytes) -> None:
+        make_folder(self.folder / FOLDER)
+        write_bytes(self.folder / name, content)
+        self._names.append(name)
+
+    def written(self) -> list[str]:
+        """Write the record, if there is anything in it; all names relative to the folder."""
+        if self.record:
+            make_folder(self.folder / FOLDER)
+            write_text(self.folder / RECORD, json.dumps(self.record, indent=1) + "\n")
+            self._names.append(RECORD)
+        return self._names

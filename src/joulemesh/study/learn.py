@@ -9,8 +9,6 @@ programs of the next batch are compiled while one trains.
 
 from __future__ import annotations
 
-__all__ = ["Job", "Judge", "halves"]
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -50,17 +48,8 @@ _LEAST_TEST = 20  # samples in each half
 
 
 def halves(dataset: Dataset) -> tuple[Dataset, Dataset]:
-    """The data with every other test sample: one half to choose by, the other to report on.
-
-    A figure on the samples by which a candidate was chosen would flatter it.
-
-    Raises:
-        ScenarioError: there are too few test samples.
-
-    >>> from joulemesh.data import load
-    >>> [len(half.y_test) for half in halves(load("digits"))]
-    [180, 180]
-    """
+    """The data with every other test sample: one half to choose by, the other to report on."""
+    # A figure on the samples by which a candidate was chosen would flatter it.
     count = len(dataset.y_test) // 2
     if count < _LEAST_TEST:
         raise ScenarioError(
@@ -77,15 +66,10 @@ def halves(dataset: Dataset) -> tuple[Dataset, Dataset]:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One candidate to be trained with a share of the budget.
+    """One candidate to be trained with a share of the budget."""
 
-    Attributes:
-        number: of the candidate.
-        plan: its plan within the share.
-    """
-
-    number: int
-    plan: Plan
+    number: int  # of the candidate
+    plan: Plan  # its plan within the share
 
     @cached_property
     def contender(self) -> Contender:
@@ -96,16 +80,7 @@ class Job:
 
 
 class Judge:
-    """Trains candidates on one model and one half of the test samples.
-
-    Args:
-        model: what is trained.
-        dataset: what it is trained and judged on.
-        seeds: repetition seeds, the same for every candidate.
-        store: where runs are kept.
-        evaluations: how often each run is evaluated, evenly; once is at the end.
-        together: candidates in one program; by the machine unless given.
-    """
+    """Trains candidates on one model and one half of the test samples."""
 
     def __init__(
         self,
@@ -129,16 +104,7 @@ class Judge:
         interrupt: Interrupt,
         on_chunk: Callable[[Sequence[Job], int, int], None],
     ) -> Iterator[tuple[Job, list[Record]]]:
-        """Train jobs, those that can be in one program together, unless their runs are kept.
-
-        Args:
-            jobs: what to train.
-            interrupt: entered by the caller.
-            on_chunk: called with the jobs at work, their iterations completed and in all.
-
-        Yields:
-            Every job with one run for each seed.
-        """
+        """Train jobs, those that can be in one program together, unless their runs are kept."""
         found = [(batch, *self._found(batch)) for batch in self._batches(jobs)]
         # All of a program are trained, so that its bits are the same again.
         new = [batch for batch, keys, kept in found if kept is None]
@@ -272,13 +238,7 @@ class Judge:
 
 
 class _Prepared:
-    """Engines in turn; on an accelerator each is compiled while the one before it trains.
-
-    Args:
-        batches: what each engine trains.
-        make: makes the engine of a batch.
-        in_turn: whether devices are trained one after another, on a CPU.
-    """
+    """Engines in turn; on an accelerator each is compiled while the one before it trains."""
 
     def __init__(
         self,

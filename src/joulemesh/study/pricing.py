@@ -9,8 +9,6 @@ in what is learned are left to training, whatever they cost.
 
 from __future__ import annotations
 
-__all__ = ["Candidate", "Dropped", "Offer", "Priced", "Pricing", "undominated"]
-
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +25,7 @@ from joulemesh.planning.iterations import Iterations
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import StaticPlanner, plan_of
 from joulemesh.scenario import Scenario
-from joulemesh.study.space import GRID, Space, geometric
+from joulemesh.study.search import GRID, Space, geometric
 from joulemesh.training.digests import digest
 from joulemesh.training.from_plan import schedule_of
 
@@ -41,25 +39,14 @@ _LEARNING = ("training.learning_rate", "training.optimizer", "training.weights")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One point of the space.
+    """One point of the space."""
 
-    Attributes:
-        number: its place in the order of the space; 0 is the scenario as it is.
-        changes: values by field.
-    """
-
-    number: int
-    changes: Mapping[str, Any]
+    number: int  # its place in the order of the space; 0 is the scenario as it is
+    changes: Mapping[str, Any]  # values by field
 
     @property
     def name(self) -> str:
-        """What tells it from others, in one line.
-
-        >>> Candidate(3, {"plan.aggregation": "tree", "training.learning_rate": 0.2}).name
-        'tree, rate 0.2'
-        >>> Candidate(0, {}).name
-        'as given'
-        """
+        """What tells it from others, in one line."""
         return ", ".join(_said(field, value) for field, value in self.changes.items()) or "as given"
 
 
@@ -73,66 +60,39 @@ def _said(field: str, value: Any) -> str:
 
 @dataclass(frozen=True)
 class Priced:
-    """A candidate and what it costs within the whole budget.
+    """A candidate and what it costs within the whole budget."""
 
-    Attributes:
-        candidate: which.
-        scheme: name of its aggregation scheme.
-        iterations: n.
-        rounds: local rounds of all devices.
-        energy_j: joules of all devices.
-        time_s: seconds.
-        learns: digest of all that decides what is learned.
-    """
-
-    candidate: Candidate
-    scheme: str
-    iterations: int
-    rounds: int
-    energy_j: float
-    time_s: float
-    learns: str
+    candidate: Candidate  # which
+    scheme: str  # name of its aggregation scheme
+    iterations: int  # n
+    rounds: int  # local rounds of all devices
+    energy_j: float  # joules of all devices
+    time_s: float  # seconds
+    learns: str  # digest of all that decides what is learned
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """A candidate that is not trained.
+    """A candidate that is not trained."""
 
-    Attributes:
-        candidate: which.
-        why: ``"refused"`` (no plan), ``"dominated"`` or ``"left out"`` (there are too many).
-        reason: in one line.
-    """
-
-    candidate: Candidate
-    why: str
-    reason: str
+    candidate: Candidate  # which
+    why: str  # `"refused"` (no plan), `"dominated"` or `"left out"` (there are too many)
+    reason: str  # in one line
 
 
 @dataclass(frozen=True)
 class Offer:
-    """All candidates, priced.
+    """All candidates, priced."""
 
-    Attributes:
-        kept: those to be trained, the cheapest first.
-        dropped: the others, each with its reason, in their order.
-    """
-
-    kept: tuple[Priced, ...]
-    dropped: tuple[Dropped, ...]
+    kept: tuple[Priced, ...]  # those to be trained, the cheapest first
+    dropped: tuple[Dropped, ...]  # the others, each with its reason, in their order
 
 
 class Pricing:
-    """Plans candidates on one world.
+    """Plans candidates on one world."""
 
-    Sizes, devices, graph and channel are made once and shared; of a plan only its figures are
-    kept, so that the memory is that of a single plan, however many candidates there are.
-
-    Args:
-        scenario: what is asked.
-        parameters: size of the model.
-        data: what is learned from, where a round is an epoch.
-    """
+    # Sizes, devices, graph and channel are made once and shared; of a plan only its figures are
+    # kept, so that the memory is that of a single plan, however many candidates there are.
 
     def __init__(
         self, scenario: Scenario, parameters: int | None = None, data: Dataset | None = None
@@ -143,11 +103,7 @@ class Pricing:
         self._longest: dict[str, int | str] = {}
 
     def scenario_of(self, changes: Mapping[str, Any], share: float = 1.0) -> Scenario:
-        """The scenario of a candidate; with a share of the budget, all but its batteries.
-
-        Raises:
-            InfeasibleError: the share is less than one iteration.
-        """
+        """The scenario of a candidate; with a share of the budget, all but its batteries."""
         made = self.scenario.override(changes, source="tune") if changes else self.scenario
         if share == 1:
             return made
@@ -179,11 +135,7 @@ class Pricing:
         return replace(ground, scenario=scenario, world=world)
 
     def plan(self, changes: Mapping[str, Any], share: float = 1.0) -> Plan:
-        """The plan of a candidate with a share of the budget.
-
-        Raises:
-            InfeasibleError: there is none.
-        """
+        """The plan of a candidate with a share of the budget."""
         return plan_of(self.ground(changes, share), proof=False)
 
     def price(self, candidate: Candidate) -> Priced | Dropped:
@@ -234,12 +186,10 @@ class Pricing:
                 yield {**point, "plan.iterations": n}
 
     def _longest_of(self, point: Mapping[str, Any]) -> int | str:
-        """Most iterations worth trying, or why there is none.
-
-        They are those that the budgets pay for with an exact exchange in each (a point with
-        another pattern that is dearer is refused when it is priced), and no more than two for
-        every round that the average battery pays for: beyond, devices would mostly not train.
-        """
+        """Most iterations worth trying, or why there is none."""
+        # They are those that the budgets pay for with an exact exchange in each (a point with
+        # another pattern that is dearer is refused when it is priced), and no more than two for
+        # every round that the average battery pays for: beyond, devices would mostly not train.
         planned = {k: v for k, v in point.items() if k not in (*_LEARNING, "plan.exchange")}
         key = _key(planned, tuple(planned))
         if key not in self._longest:
@@ -256,13 +206,7 @@ class Pricing:
     def offer(
         self, space: Space, most: int, on_price: Callable[[int], None] | None = None
     ) -> Offer:
-        """Price the scenario as it is and all points of a space, and drop what need not be tried.
-
-        Args:
-            space: what is varied.
-            most: candidates to be trained, at most; of more, some are drawn by the scenario's seed.
-            on_price: called with how many have been priced.
-        """
+        """Price the scenario and all points of a space, and drop what need not be tried."""
         priced: list[Priced] = []
         dropped: list[Dropped] = []
         for number, changes in enumerate(self._all(space)):
@@ -289,20 +233,7 @@ class Pricing:
 
 
 def undominated(priced: Sequence[Priced]) -> tuple[list[Priced], list[Dropped]]:
-    """Part candidates that may be best from those that cannot be.
-
-    Args:
-        priced: in their order; of two that cost and learn the same, the first is kept.
-
-    Returns:
-        Those kept, the cheapest first, and the others.
-
-    >>> tree = Priced(Candidate(0, {}), "tree", 10, 50, 5.0, 2.0, "ab")
-    >>> ring = replace(tree, candidate=Candidate(1, {}), scheme="ring", energy_j=6.0)
-    >>> kept, dropped = undominated([tree, ring])
-    >>> [one.scheme for one in kept], dropped[0].reason
-    (['tree'], 'learns the same as 0 (as given), which takes 5 J and 2 s in place of 6 J and 2 s')
-    """
+    """Part candidates that may be best from those that cannot be."""
     kept: list[Priced] = []
     dropped = []
     for one in sorted(priced, key=lambda p: (p.energy_j, p.time_s, p.candidate.number)):
@@ -330,10 +261,8 @@ def _cost(one: Priced) -> str:
 
 
 def _thinned(kept: Sequence[Priced], most: int, seed: int) -> tuple[list[Priced], list[Dropped]]:
-    """At most so many candidates, drawn from the seed; the scenario as it is stays among them.
-
-    Even steps through a grid would meet the same value of an axis again and again.
-    """
+    """At most so many candidates, drawn from the seed; the scenario as it is stays among them."""
+    # Even steps through a grid would meet the same value of an axis again and again.
     if len(kept) <= most:
         return list(kept), []
     own = {0} & {one.candidate.number for one in kept}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Progress", "RunRequest"]
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,38 +25,25 @@ def _beside(default: Any = None) -> Any:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come, after a chunk.
+    """How far a run has come, after a chunk."""
 
-    Attributes:
-        completed: iterations done.
-        iterations: iterations in all.
-        accuracy: latest test accuracy of the mean model, or another score, mean over seeds; NaN
-            before the first. At the end that of the result, on all test samples.
-        energy_j: joules spent so far.
-        seconds_left: estimated wall time to the end.
-        world: number of the world, from 0.
-        score: what ``accuracy`` is, in words.
-    """
-
-    completed: int
-    iterations: int
+    completed: int  # iterations done
+    iterations: int  # iterations in all
+    # latest test accuracy of the mean model, or another score, mean over seeds; NaN before the
+    # first. At the end that of the result, on all test samples
     accuracy: float
-    energy_j: float
-    seconds_left: float
-    world: int = 0
-    score: str = "accuracy"
+    energy_j: float  # joules spent so far
+    seconds_left: float  # estimated wall time to the end
+    world: int = 0  # number of the world, from 0
+    score: str = "accuracy"  # what `accuracy` is, in words
 
 
 class RunRequest(BaseModel):
-    """What a run is asked to do: the command line builds it, `joulemesh.run` takes it.
+    """What a run is asked to do: the command line builds it, `joulemesh.run` takes it."""
 
-    Fields are the arguments of `joulemesh.run`. Those without ``_beside`` decide the numbers: the
-    run's folder keeps them, and a resumed run has those that are not given anew. So a new field
-    needs no other place than this one, the signature of `run`, and an option of the command.
-
-    >>> RunRequest.of(scenario=Scenario(), seeds=2, method="fixed:3").kept()["seeds"]
-    2
-    """
+    # Fields are the arguments of `joulemesh.run`. Those without `_beside` decide the numbers: the
+    # run's folder keeps them, and a resumed run has those that are not given anew. So a new field
+    # needs no other place than this one, the signature of `run`, and an option of the command.
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True, extra="forbid")
 
@@ -91,12 +76,7 @@ class RunRequest(BaseModel):
 
     @classmethod
     def read(cls, scenario: Scenario, record: Mapping[str, Any]) -> Self:
-        """What a folder keeps of a request.
-
-        Args:
-            scenario: of the folder.
-            record: with `kept` and perhaps more.
-        """
+        """What a folder keeps of a request."""
         kept = (name for name, field in cls.model_fields.items() if not field.exclude)
         return cls(scenario=scenario, **{name: record[name] for name in kept if name in record})
 

@@ -19,22 +19,15 @@ from joulemesh.metrics import Metric, reported, score_metric
 from joulemesh.models.curves import COUNTS, column_names, own_curves
 from joulemesh.planning.plan import Account, Plan
 from joulemesh.scenario import Scenario
-from joulemesh.study.runs import Row, Runs, Table
-from joulemesh.study.target import chance_note, to_target
+from joulemesh.study.record import notes_over_worlds
+from joulemesh.study.runs import Row, Runs, Table, chance_note, to_target
+from joulemesh.study.statistics import estimate
 from joulemesh.training.software import trained_by
+from joulemesh.world.redraw import redrawn_words
 
 if TYPE_CHECKING:
     from joulemesh.training.trace import Trace  # loads JAX; a result only holds one
 
-__all__ = [
-    "ADAPTIVE",
-    "Chunk",
-    "Metrics",
-    "Result",
-    "cumulative",
-    "metrics",
-    "steps_per_round",
-]
 
 FloatArray = NDArray[np.floating]
 Metrics = dict[str, int | float]
@@ -63,11 +56,7 @@ def steps_per_round(scenario: Scenario, partitions: Sequence[Partition]) -> NDAr
 def cumulative(
     account: Account, iteration: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Joules of all devices and seconds of the clock after some iterations (counted from 1).
-
-    Returns:
-        Both [evaluations], or [evaluations, seeds] where they depend on the training.
-    """
+    """Joules of all devices and seconds of the clock after some iterations (counted from 1)."""
     joules, seconds = account.iteration_j, account.latency_s
     return np.cumsum(joules, axis=0)[iteration - 1], np.cumsum(seconds, axis=0)[iteration - 1]
 
@@ -105,7 +94,7 @@ class Result:
         model: what the model is called.
         own_model: whether the model was the user's own, not the scenario's.
         target: the score asked for as target; None for 95 % of the final accuracy, and
-            `study.target.default_target` of another score.
+            `study.runs.default_target` of another score.
         method: what was run, as the user wrote it: ``"adaptive"`` for the plan.
         library: of the model: what trained it.
     """
@@ -306,10 +295,8 @@ class Result:
         }
 
     def _further(self) -> dict[str, float]:
-        """The final figures of the scenario's further metrics, means over seeds.
-
-        Of the devices' own models the smallest and the largest of all seeds.
-        """
+        """The final figures of the scenario's further metrics, means over seeds."""
+        # Of the devices' own models the smallest and the largest of all seeds.
         figures = {}
         for curve in own_curves(*reported(self.account.scenario.training)):
             values, over = self.final.own[curve.name], curve.of
@@ -369,3 +356,135 @@ class Result:
         import joulemesh  # the front door knows who writes folders; this room does not
 
         joulemesh.save_result(self, folder)
+
+
+@dataclass(frozen=True, eq=False)
+class WorldRun:
+    """What came of one world."""
+
+    seed: int  # of the world; the scenario with this seed is the same run
+    result: Result | None  # the run; None if there is none
+    status: str = "ran"  # `"ran"`, `"infeasible"` or `"diverged"`
+    reason: str = ""  # why there is none
+
+    def figures(self, names: Sequence[str]) -> dict[str, float]:
+        """Some figures of this world, means over its seeds; NaN where there is no run."""
+        if self.result is None:
+            return dict.fromkeys(names, float("nan"))
+        found = self.result.summary()
+        return {name: float(found[name]) for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class WorldsResult:
+    """A scenario carried out in several worlds.
+
+    Worlds are independent of each other, seeds within a world are not: they share placement,
+    batteries and channel. So figures are means over seeds first, and intervals are over worlds.
+
+    Attributes:
+        scenario: what was asked.
+        worlds: what came of each.
+    """
+
+    scenario: Scenario
+    worlds: tuple[WorldRun, ...]
+
+    @property
+    def metric(self) -> Metric:
+        """What runs of this scenario are compared by."""
+        return score_metric(reported(self.scenario.training).score)
+
+    def _names(self) -> tuple[str, ...]:
+        """The figures of each world."""
+        name, end = self.metric.name, self.metric.weakest
+        scores = (name, f"device_{name}", f"device_{name}_{end}")
+        return tuple(dict.fromkeys((*scores, "loss", "energy_j", "time_s", "iterations")))
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """The runs, of the worlds that have one."""
+        return tuple(world.result for world in self.worlds if world.result is not None)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """One row per world that has a run, and seed."""
+        rows = [
+            {"world": k, **row}
+            for k, world in enumerate(self.worlds)
+            if world.result is not None
+            for row in world.result.runs.rows
+        ]
+        return Runs(tuple(rows), keys=("world", "method", "seed"), score=self.metric.name)
+
+    @property
+    def missing(self) -> str:
+        """Which worlds have no run, and why, in a sentence; empty if all have."""
+        lost = [k for k, world in enumerate(self.worlds) if world.result is None]
+        if not lost:
+            return ""
+        first, count = self.worlds[lost[0]], len(self.worlds)
+        kinds = " or ".join(sorted({self.worlds[k].status for k in lost}))
+        figures = "there are no figures" if len(lost) == count else "figures are of the others"
+        return (
+            f"{len(lost)} of {count} worlds {'is' if len(lost) == 1 else 'are'} {kinds} (world "
+            f"{', '.join(map(str, lost))}), and {figures}; world {lost[0]}: {first.reason}"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of the runs, those notes of a kind in one."""
+        each = [() if world.result is None else world.result.notes for world in self.worlds]
+        return tuple(notes_over_worlds(each))
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of `joulemesh run --worlds K --json`.
+
+        ``X`` is the mean over worlds of the mean over seeds, ``X_ci95`` half the width of its 95 %
+        interval over worlds (Student's t), None with fewer than two worlds.
+        """
+        names = self._names()
+        each = [world.figures(names) for world in self.worlds]
+        means: dict[str, float | None] = {}
+        for name in names:
+            found = estimate(np.array([figures[name] for figures in each]))
+            means[name], means[f"{name}_ci95"] = _plain(found.mean), _plain(found.half)
+        rows = [
+            {"world": k, "seed": world.seed, "status": world.status, "reason": world.reason}
+            | {name: _plain(value) for name, value in figures.items()}
+            | ({"iterations": int(figures["iterations"])} if world.result is not None else {})
+            for k, (world, figures) in enumerate(zip(self.worlds, each, strict=True))
+        ]
+        seeds = len(self.results[0].seeds) if self.results else 0
+        return {
+            "worlds": len(self.worlds),
+            "worlds_run": len(self.results),
+            "seeds": seeds,
+            "trained_by": trained_by(*{one.library: None for one in self.results}),
+            **means,
+            "redrawn": redrawn_words(self.scenario),
+            "missing": self.missing,
+            "notes": list(self.notes),
+            "each": rows,
+        }
+
+    def to_csv(self) -> str:
+        """One row for each world."""
+        return Table(tuple(self.summary()["each"])).to_csv()
+
+    def __repr__(self) -> str:
+        """In one line; `summary` has the figures."""
+        found, name = self.summary(), self.metric.name
+        if found[name] is None:
+            return f"WorldsResult(none of {len(self.worlds)} worlds ran)"
+        half = found[f"{name}_ci95"]
+        return (
+            f"WorldsResult({self.metric.label} {found[name]:.4f}"
+            f"{'' if half is None else f' ± {half:.4f}'}, "
+            f"{found['worlds_run']} of {found['worlds']} worlds, {energy(found['energy_j'])}, "
+            f"{duration(found['time_s'])})"
+        )
+
+
+def _plain(value: float) -> float | None:
+    return value if np.isfinite(value) else None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["Job", "Progress", "carry_out", "left_in", "prepare", "run"]
-
 import hashlib
+import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,8 +16,12 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.bounded import read_json
 from joulemesh.base.cache import user_cache
-from joulemesh.base.errors import ScenarioError, named_refusals
+from joulemesh.base.checksums import MANIFEST
+from joulemesh.base.errors import InfeasibleError, ScenarioError, named_refusals
+from joulemesh.base.files import make_folder, sweep, write_text
+from joulemesh.base.lock import LOCK, FolderLock
 from joulemesh.base.machine import collect_memory
 from joulemesh.data.dataset import dataset_words
 from joulemesh.data.load import device_names
@@ -28,20 +31,26 @@ from joulemesh.metrics import reported, score_metric
 from joulemesh.planning.losses import carried_out
 from joulemesh.planning.plan import Account
 from joulemesh.planning.static import plan as make_plan
-from joulemesh.scenario import Scenario
-from joulemesh.study.accounts import Pricing
-from joulemesh.study.folder import RunFolder
-from joulemesh.study.formats import trace_of
-from joulemesh.study.identity import chosen_seeds
+from joulemesh.scenario import Origin, Scenario
+from joulemesh.study.folder import Pricing, RunFolder, trace_of
+from joulemesh.study.identity import FOLDER as INPUTS
+from joulemesh.study.identity import asked, chosen_seeds, difference, keep_inputs, portable
 from joulemesh.study.request import Progress, RunRequest
-from joulemesh.study.result import ADAPTIVE, Chunk, Metrics, Result, steps_per_round
-from joulemesh.study.result_worlds import WorldsResult
-from joulemesh.study.sinks import Kept, Shown, Stages, Timed, Told
-from joulemesh.study.target import check_target
-from joulemesh.study.worlds import WorldsFolder, over_worlds
+from joulemesh.study.result import (
+    ADAPTIVE,
+    Chunk,
+    Metrics,
+    Result,
+    WorldRun,
+    WorldsResult,
+    cumulative,
+    metrics,
+    steps_per_round,
+)
+from joulemesh.study.runs import check_target
 from joulemesh.training import hosts
 from joulemesh.training.checkpoint import Checkpoints
-from joulemesh.training.driver import Sink, interrupts, train
+from joulemesh.training.driver import DivergedError, Sink, TrainedChunk, interrupts, train
 from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.learner import Learner
 from joulemesh.training.learners import AnyLearner, configured, learner_of
@@ -55,6 +64,256 @@ from joulemesh.training.prepare import (
     with_outputs_noted,
 )
 from joulemesh.training.trace import Trace
+from joulemesh.world.redraw import worlds_of
+
+_MARK = "worlds.json"
+_START = {"scenario.toml", INPUTS}
+
+One = Callable[[int, RunRequest], Result]
+"""(number of the world, its request) -> its run."""
+
+
+class WorldsFolder:
+    """The folder of a scenario's worlds."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def started(self) -> bool:
+        """Does the folder hold worlds?"""
+        return (self.path / _MARK).is_file()
+
+    def world(self, k: int) -> Path:
+        """The run folder of a world."""
+        return self.path / f"world-{k}"
+
+    def request(self) -> RunRequest | None:
+        """What the folder was begun for; None if it holds no worlds."""
+        if not self.started:
+            return None
+        path = self.path / _MARK
+        try:
+            said = read_json(path)
+            origins = {name: Origin.parse(text) for name, text in said["origins"].items()}
+            scenario = Scenario.load(self.path / "scenario.toml").with_origins(origins)
+            return RunRequest.read(scenario, {**said, "worlds": int(said["worlds"])})
+        except ScenarioError:
+            raise
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            raise ScenarioError(
+                f"{path} is damaged ({type(error).__name__}); restore it from a copy, or choose "
+                "another --out"
+            ) from None
+
+    def take(self, wanted: RunRequest, stack: ExitStack) -> None:
+        """Make the folder and hold it, or go on with the worlds in it."""
+        make_folder(self.path, remedy="choose another --out")
+        stack.enter_context(FolderLock(self.path))
+        sweep(self.path)
+        inside = {entry.name for entry in self.path.iterdir()} - {LOCK}
+        if MANIFEST in inside:
+            raise ScenarioError(
+                f"{self.path} holds a single run, not worlds; leave --worlds out to resume it, or "
+                "choose another --out"
+            )
+        begun = self.started
+        if inside and not (wanted.resume and (begun or inside <= _START)):
+            more = ", or add --resume to go on with the worlds in it" if begun else ""
+            raise ScenarioError(f"{self.path} exists and is not empty; choose another --out{more}")
+        if begun:
+            self._require_same(wanted)
+        else:
+            keep_inputs(wanted.scenario, self.path)
+            write_text(self.path / "scenario.toml", portable(wanted.scenario).to_toml())
+        origins = {name: str(origin) for name, origin in wanted.scenario.origins().items()}
+        said = {**wanted.kept(), "origins": origins}
+        write_text(self.path / _MARK, json.dumps(said, indent=1) + "\n")
+
+    def _require_same(self, wanted: RunRequest) -> None:
+        before = self.request()
+        assert before is not None
+        then, now = (
+            {**one.kept(), "asked": asked(one.scenario), "worlds": None} for one in (before, wanted)
+        )
+        differs = difference(then, now)
+        if differs:
+            raise ScenarioError(
+                f"the worlds in {self.path} are others: {differs}; resume them as they were "
+                "started, or choose another --out"
+            )
+
+    def finish(self, table: str, summary: Mapping[str, Any]) -> None:
+        """Write what came of all worlds, as CSV and as JSON."""
+        write_text(self.path / "summary.csv", table)
+        write_text(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+
+
+def over_worlds(request: RunRequest, one: One) -> WorldsResult:
+    """Carry out a scenario in several worlds, one after another."""
+    assert request.worlds is not None
+    drawn = worlds_of(request.scenario, request.worlds, request.seeds)
+    folder = None if request.out is None else WorldsFolder(request.out)
+    done: list[WorldRun] = []
+    with ExitStack() as stack:
+        if folder is not None:
+            _on_leader(lambda: folder.take(request, stack))
+        for k, mine in enumerate(drawn):
+            own = request.having(scenario=mine, worlds=None, out=folder and folder.world(k))
+            try:
+                found = one(k, own)
+                # All worlds learn from the same data: one copy is enough.
+                shared = next((w.result.dataset for w in done if w.result), found.dataset)
+                done.append(WorldRun(mine.seed, replace(found, dataset=shared)))
+            except InfeasibleError as error:
+                done.append(WorldRun(mine.seed, None, "infeasible", str(error)))
+            except DivergedError as error:
+                done.append(WorldRun(mine.seed, None, "diverged", str(error)))
+        result = WorldsResult(request.scenario, tuple(done))
+        if folder is not None:
+            _on_leader(lambda: folder.finish(result.to_csv(), result.summary()))
+    return result
+
+
+def _on_leader(action: Callable[[], None]) -> None:
+    """Do something on the process that writes; a refusal there is one of all."""
+
+    def told() -> str:
+        action()
+        return ""
+
+    hosts.on_leader(told)
+
+
+# Chunks shorter than this share a checkpoint.
+SAVE_EVERY_S = 0.25
+
+
+class Timed:
+    """Remembers how far each chunk came and how long it took."""
+
+    def __init__(self, steps: NDArray[np.int64]) -> None:
+        self._steps = steps
+        self.chunks: list[Chunk] = []
+
+    def __call__(self, chunk: TrainedChunk[Any]) -> None:
+        """Remember one chunk."""
+        rounds = chunk.learner.schedule.rounds[chunk.start : chunk.completed]
+        steps = rounds.sum(axis=0, dtype=np.int64) * self._steps
+        self.chunks.append(Chunk(chunk.completed, int(steps.sum()), chunk.wall_s))
+
+
+class Told:
+    """Tells every evaluation, as a row of ``metrics.csv``."""
+
+    def __init__(self, pricing: Pricing, listener: Callable[[Metrics], None]) -> None:
+        self._pricing, self._listener = pricing, listener
+
+    def __call__(self, chunk: TrainedChunk[Any]) -> None:
+        """Tell the evaluations of one chunk."""
+        self.tell(chunk.trace, chunk.learner.seeds)
+
+    def tell(self, trace: Trace, seeds: tuple[int, ...]) -> None:
+        """Tell the evaluations of a trace."""
+        for row in metrics(self._pricing.account, trace, seeds):
+            self._listener(row)
+
+
+class Kept:
+    """Keeps checkpoint, metrics and timings in the run's folder; evaluations are told once kept."""
+
+    # Of several processes all save a checkpoint together, and the leader writes.
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        pricing: Pricing,
+        timed: Timed,
+        setup_s: float,
+        told: Told | None = None,
+    ) -> None:
+        self._folder, self._pricing = folder, pricing
+        self._checkpoints = Checkpoints(folder.checkpoint)
+        self._timed, self._setup_s, self._told = timed, setup_s, told
+        self._pending: list[Trace] = []
+        self._kept_chunks, self._saved_at = 0, 0.0
+
+    def __call__(self, chunk: TrainedChunk[Any]) -> None:
+        """Keep a chunk, now or with one that follows within a quarter of a second."""
+        self._pending.append(chunk.trace)
+        # The leader's clock counts.
+        late = time.perf_counter() - self._saved_at >= SAVE_EVERY_S
+        (due,) = hosts.any_of(hosts.leads() and late)
+        if not (due or chunk.last):
+            return
+        self._checkpoints.save(chunk.learner, chunk.state, self._pricing.beside())
+        new, seeds = Trace.join(self._pending), chunk.learner.seeds
+        hosts.on_leader(partial(self._commit, new, seeds, chunk.completed))
+        self._saved_at = time.perf_counter()
+        if self._told is not None:
+            for trace in self._pending:
+                self._told.tell(trace, seeds)
+        self._pending.clear()
+
+    def _commit(self, new: Trace, seeds: tuple[int, ...], completed: int) -> str:
+        self._folder.add_metrics(self._pricing.account, new, seeds)
+        chunks, first = self._timed.chunks, self._kept_chunks == 0
+        self._folder.add_timings(self._setup_s if first else 0.0, chunks[self._kept_chunks :])
+        self._folder.keep(completed)
+        self._kept_chunks = len(chunks)
+        return ""
+
+
+class Shown:
+    """Tells how far a run has come."""
+
+    def __init__(
+        self,
+        pricing: Pricing,
+        listener: Callable[[Progress], None],
+        first: int,
+        accuracy: float = math.nan,
+    ) -> None:
+        self._pricing, self._listener = pricing, listener
+        self._first, self._accuracy, self._trained_s = first, accuracy, 0.0
+
+    def __call__(self, chunk: TrainedChunk[Any]) -> None:
+        """Tell of one chunk."""
+        done, total = chunk.completed, chunk.iterations
+        if len(chunk.trace.iteration):
+            self._accuracy = float(chunk.trace.test_score[-1].mean())
+        self._trained_s += chunk.wall_s
+        energy_j = float(cumulative(self._pricing.reserve, np.array([done]))[0][0])
+        pace = self._trained_s / max(done - self._first, 1)
+        label = score_metric(chunk.trace.score).label
+        left_s = pace * (total - done)
+        self._listener(Progress(done, total, self._accuracy, energy_j, left_s, score=label))
+
+
+class Stages:
+    """Says, once the first chunk is compiled, whether the engine trains or evaluates."""
+
+    def __init__(self, listener: Callable[[str], None]) -> None:
+        self._listener = listener
+
+    def __call__(self, chunk: TrainedChunk[Any]) -> None:
+        """A chunk is over, and the next begins."""
+        if chunk.stopping and not chunk.finished:
+            return
+        chunk.learner.on_stage = self._listener
+        self._listener("training")
+
+
+def _sinks_are_sinks(*sinks: Timed | Told | Kept | Shown | Stages) -> tuple[Sink, ...]:
+    """Checked by mypy."""
+    return sinks
 
 
 @overload
@@ -196,14 +455,7 @@ def _trained(
     begun: float,
     stage: Callable[[str], None],
 ) -> Result:
-    """Train what is left of a job.
-
-    Args:
-        job: what is carried out.
-        folder: of the run, if it has one.
-        begun: when the run was.
-        stage: called with what is begun.
-    """
+    """Train what is left of a job."""
     state, before = job.resume_or_begin(folder)
     setup_s = time.perf_counter() - begun
     collect_memory()
@@ -241,17 +493,11 @@ def _write(folder: RunFolder | None, result: Result) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A scenario made ready to be carried out.
+    """A scenario made ready to be carried out."""
 
-    Attributes:
-        pricing: what joules and seconds come from.
-        learner: what trains.
-        request: what it is asked to do, with what is equal, if it is a method's, decided.
-    """
-
-    pricing: Pricing
-    learner: AnyLearner
-    request: RunRequest
+    pricing: Pricing  # what joules and seconds come from
+    learner: AnyLearner  # what trains
+    request: RunRequest  # what it is asked to do, with what is equal, if it is a method's, decided
 
     @property
     def scenario(self) -> Scenario:
@@ -273,14 +519,7 @@ class Job:
         }
 
     def open_folder(self, stack: ExitStack) -> RunFolder | None:
-        """Make the run's folder, or look at the run in it.
-
-        Args:
-            stack: holds the folder until the run is over.
-
-        Returns:
-            The folder; of several processes only the leader's may be looked at.
-        """
+        """Make the run's folder, or look at the run in it."""
         out, resume = self.request.out, self.request.resume
         if out is None and resume:
             raise ScenarioError("resume needs the run's folder: give out (--out DIR)")
@@ -352,12 +591,7 @@ class Job:
 
 
 def prepare(request: RunRequest, on_stage: Callable[[str], None] = _ignore) -> Job:
-    """Load, plan and place what a run trains.
-
-    Args:
-        request: what is asked.
-        on_stage: called with what is begun.
-    """
+    """Load, plan and place what a run trains."""
     with named_refusals(lambda: device_names(request.scenario)):
         return _prepared(request, on_stage)
 

@@ -6,19 +6,6 @@ it is; the others are what it reached and cost, as plain values.
 
 from __future__ import annotations
 
-__all__ = [
-    "LABELS",
-    "Row",
-    "Runs",
-    "Table",
-    "about",
-    "figures_of",
-    "infeasible_row",
-    "row_of",
-    "run_rows",
-    "worlds_row",
-]
-
 import csv
 import io
 import math
@@ -34,14 +21,17 @@ from numpy.typing import NDArray
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import write_text, write_whole
 from joulemesh.base.optional import frame, require
+from joulemesh.data import Dataset
 from joulemesh.methods import Citation, lookup
-from joulemesh.metrics import score_metric
+from joulemesh.metrics import ACCURACY, CROSS_ENTROPY, Metric, score_metric
 from joulemesh.models.curves import column_names
+from joulemesh.scenario.sections import Training
 from joulemesh.study.statistics import Estimate, Reached, estimate, paired, reached_at
 
 if TYPE_CHECKING:
-    from joulemesh.study.comparison_worlds import WorldsEntry
-    from joulemesh.study.entry import Entry
+    from joulemesh.study.comparison import WorldsEntry
+    from joulemesh.study.record import Entry
+
 
 FloatArray = NDArray[np.float64]
 
@@ -256,13 +246,7 @@ def _alike(cells: list[Any]) -> list[Any]:
 
 
 def run_rows(entries: Sequence[Entry], seeds: Sequence[int], target: float) -> Iterator[Row]:
-    """One row for each method and seed of a comparison.
-
-    Args:
-        entries: the methods.
-        seeds: of repetitions.
-        target: the score that energy and time to target refer to.
-    """
+    """One row for each method and seed of a comparison."""
     for entry in entries:
         figures = {
             name: figure.value if isinstance(figure, Reached) else figure
@@ -294,14 +278,7 @@ def infeasible_row(method: str, seed: int, reason: str) -> Row:
 
 
 def about(name: str) -> tuple[str, Citation | None]:
-    """What a method does, in one line, and where it was published; nothing if it is not known here.
-
-    >>> said, citation = about("fixed:3")
-    >>> said.split(",")[0], citation.arxiv
-    ('The same number of rounds on every device in every iteration', '2403.20075')
-    >>> about("of-another-machine")
-    ('', None)
-    """
+    """What a method does, and where it was published; nothing if it is not known here."""
     try:
         method = lookup(name)
     except ScenarioError:  # of a study that was made elsewhere
@@ -310,12 +287,7 @@ def about(name: str) -> tuple[str, Citation | None]:
 
 
 def figures_of(entry: Entry, target: float) -> dict[str, FloatArray | Reached]:
-    """Each figure of the table, by seed.
-
-    Args:
-        entry: the method.
-        target: the score that energy and time to target refer to.
-    """
+    """Each figure of the table, by seed."""
     score, better = entry.score, score_metric(entry.score).better
     always, curve = column_names((), score), entry.curves[f"test_{score}"]
 
@@ -334,13 +306,7 @@ def figures_of(entry: Entry, target: float) -> dict[str, FloatArray | Reached]:
 
 
 def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
-    """One method's row; see `Comparison.table`.
-
-    Args:
-        entry: the method.
-        first: the method that it is compared with.
-        target: the score that energy and time to target refer to.
-    """
+    """One method's row; see `Comparison.table`."""
     mine, rivals = figures_of(entry, target), figures_of(first, target)
     taken = mine["energy_to_target_j"]
     assert isinstance(taken, Reached)
@@ -373,13 +339,7 @@ def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
 
 
 def worlds_row(entry: WorldsEntry, first: WorldsEntry, target: float) -> dict[str, Any]:
-    """One method's row in several worlds; see `WorldsComparison.table`.
-
-    Args:
-        entry: the method.
-        first: the method that it is compared with.
-        target: the score that energy and time to target refer to.
-    """
+    """One method's row in several worlds; see `WorldsComparison.table`."""
     rows = [row_of(one, rival, target) for one, rival in zip(entry.each, first.each, strict=True)]
     ran = np.array([one.ran for one in entry.each])
     both = ran & np.array([one.ran for one in first.each])
@@ -411,11 +371,9 @@ def worlds_row(entry: WorldsEntry, first: WorldsEntry, target: float) -> dict[st
 def _to_target(
     name: str, entry: Entry, taken: Reached, first: Entry, rival: Reached
 ) -> dict[str, float | None]:
-    """Energy or time to the target, with what evaluations leave open of it.
-
-    A mean over the seeds that reach the target would flatter a method that rarely does: there is
-    none unless all do.
-    """
+    """Energy or time to the target, with what evaluations leave open of it."""
+    # A mean over the seeds that reach the target would flatter a method that rarely does: there is
+    # none unless all do.
     whole = _all_reached(entry, taken.value)
     both = entry is not first and whole and _all_reached(first, rival.value)
     cells = _cells(name, estimate(taken.value) if whole else None)
@@ -440,3 +398,102 @@ def _cells(name: str, found: Estimate | None) -> dict[str, float | None]:
     if found is None:
         return {name: None, f"{name}_ci95": None}
     return {name: _plain(found.mean), f"{name}_ci95": _plain(found.half)}
+
+
+SHARE_OF_FINAL = 0.95  # the target, unless given
+
+
+def check_target(target: float | None, metric: Metric = ACCURACY) -> None:
+    """Refuse a target that is not a figure of the metric that runs are compared by."""
+    if target is None:
+        return
+    if metric.share and not 0 < target <= 1:
+        a = "an" if metric.label[0] in "aeiou" else "a"
+        raise ScenarioError(
+            f"target = {target} is not {a} {metric.label}: give a number above 0, at most 1"
+        )
+    if not math.isfinite(target):
+        raise ScenarioError(f"target = {target} is not a {metric.label}: give a number")
+
+
+def default_target(final: float, metric: Metric, whose: str) -> tuple[float, str]:
+    """A target that is almost as good as a final figure, and where it comes from."""
+    if metric.better == "higher" and final >= 0:
+        return SHARE_OF_FINAL * final, f"95 % of {whose} {metric.label}"
+    if metric.better == "lower" and final >= 0:
+        return (2 - SHARE_OF_FINAL) * final, f"1.05 times {whose} {metric.label}"
+    less = 0.05 * abs(final) * metric.sign
+    return final - less, f"5 % short of {whose} {metric.label}"
+
+
+def to_target(
+    iteration: NDArray[Any],
+    curve: NDArray[Any],
+    energy_j: NDArray[np.float64],
+    time_s: NDArray[np.float64],
+    wanted: float | None = None,
+    metric: Metric = ACCURACY,
+) -> dict[str, Any]:
+    """Joules and seconds until a run's curve first reaches a target, means over seeds."""
+    check_target(wanted, metric)
+    final = float(np.asarray(curve)[-1].mean())
+    target, why = default_target(final, metric, "the final")
+    if wanted is not None:
+        target, why = wanted, "as asked"
+    found: dict[str, Any] = {
+        "target": target,
+        "target_words": f"test {metric.label} {target:.4f} of the mean model ({why})",
+        "target_metric": metric.name,
+        "target_asked": wanted is not None,
+        "reached": 0,
+    }
+    for name, cost in (("energy_to_target_j", energy_j), ("time_to_target_s", time_s)):
+        each = np.broadcast_to(cost if cost.ndim == 2 else cost[:, None], np.shape(curve))
+        taken = reached_at(iteration, curve, each, target, metric.better)
+        found["reached"] = int(np.isfinite(taken.value).sum())
+        whole = found["reached"] == len(taken.value)
+        mean = estimate(taken.value)
+        found[name] = _plain(mean.mean) if whole else None
+        found[f"{name}_ci95"] = _plain(mean.half) if whole else None
+        found[f"{name}_error"] = _plain(estimate(taken.error).mean) if whole else None
+    return found
+
+
+def chance_note(
+    dataset: Dataset,
+    training: Training,
+    score: str,
+    scores: NDArray[np.floating],
+    losses: NDArray[np.floating],
+    learning_rate: float | None = None,
+) -> str:
+    """A sentence on a run that ends no better than guessing; empty if it ends better."""
+    # A classifier has learned nothing if its accuracy does not exceed the share of the most
+    # frequent class of the test set by more than a standard error, or if its cross-entropy is above
+    # ln K, that of calling all K classes equally likely. Nothing is said of regression.
+    if training.loss != CROSS_ENTROPY.name or dataset.classes < 2 or np.isnan(losses).all():
+        return ""
+    found = []
+    loss, limit = float(np.nanmean(losses)), math.log(dataset.classes)
+    if score == "accuracy":
+        counts = np.unique(np.asarray(dataset.y_test), return_counts=True)[1]
+        samples, accuracy = int(counts.sum()), float(np.nanmean(scores))
+        share = counts.max() / samples
+        error = math.sqrt(share * (1 - share) / samples)
+        if accuracy <= share + error:
+            found.append(
+                f"no better than chance: accuracy {accuracy:.4f}, and the most frequent class of "
+                f"the {samples:,} test samples alone gives {share:.4f} ± {error:.4f} (standard "
+                "error)"
+            )
+    above = not loss <= limit
+    if above:
+        found.append(
+            f"the test loss ends at {loss:.3g}, above ln {dataset.classes} = {limit:.3g}, that of "
+            "calling all classes equally likely"
+        )
+    if not found:
+        return ""
+    rate = training.learning_rate if learning_rate is None else learning_rate
+    change = "lower" if above else "change"
+    return f"{'; '.join(found)}; {change} training.learning_rate first (now {rate:g})"

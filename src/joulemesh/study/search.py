@@ -1,282 +1,500 @@
-"""Find the best plan: enumerate, price, drop, halve, and report the winner on fresh seeds."""
+"""The plan space: which fields of a scenario are varied, and over which values."""
 
 from __future__ import annotations
 
-__all__ = ["CANDIDATES", "Progress", "tune_scenario"]
-
+import difflib
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from joulemesh.base.cache import user_cache
-from joulemesh.base.errors import InfeasibleError, ScenarioError
-from joulemesh.metrics import reported
-from joulemesh.models.curves import column_names
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.units import duration, energy
+from joulemesh.metrics import Metric, score_metric
+from joulemesh.models.curves import score_place
+from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario
-from joulemesh.study.halving import Halving, Trial, Tuner
-from joulemesh.study.learn import Job, Judge, halves
-from joulemesh.study.objective import SCORE, Objective, Score, final_scores
-from joulemesh.study.pricing import Candidate, Offer, Priced, Pricing
-from joulemesh.study.record import Cache, Record
-from joulemesh.study.space import Space
-from joulemesh.study.target import chance_note
-from joulemesh.study.tuning import Final, Judged, Rung, Tuning
-from joulemesh.training.driver import Interrupt, interrupts
-from joulemesh.training.learners import configured
-from joulemesh.training.prepare import the_dataset, the_model
+from joulemesh.scenario.given import fields_of
+from joulemesh.scenario.scenario import field_names
+from joulemesh.study.record import Record
+from joulemesh.study.statistics import reached_at
 
-CANDIDATES = 45
-"""To be trained, at most, unless told otherwise."""
-_TO_TARGET = 24  # evaluations of a run where the price of a target is asked for
-_CURVE = 12  # evaluations of the winner, at the least
+GRID = "grid"
+"""In place of values of ``plan.iterations``: a geometric grid up to what the budgets pay for."""
+_GRID_POINTS = 5
+_LEAST_ITERATIONS = 10  # a tenth of the budget is then one iteration
+_RATES = (0.5, 1.0, 2.0, 4.0)  # times the scenario's own learning rate
+_MOST_POINTS = 100_000
 
-OnProgress = Callable[["Progress"], None]
-MakeTuner = Callable[[Sequence[Priced]], Tuner]
+# Fields that decide the plan or the way of learning, but neither the task nor the budgets.
+TUNABLE = (
+    "plan.aggregation",
+    "plan.exchange",
+    "plan.rounds",
+    "plan.zeta",
+    "plan.iterations",
+    "plan.fixed_rounds",
+    "plan.epsilon",
+    "plan.gossip_rounds",
+    "plan.gossip_mode",
+    "training.learning_rate",
+    "training.batch_size",
+    "training.optimizer",
+    "training.weights",
+)
+_REFUSED = {
+    "network.bits_per_parameter": "messages have 16 bits or 32; tune the scenario with each",
+}
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far tuning has come.
+class Axis:
+    """One field that is varied."""
+
+    name: str  # of the field, for instance `"plan.rounds"`
+    # that it takes, the first of them first; one may be the word `"grid"`, for `plan.iterations`
+    # only
+    values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if self.name not in TUNABLE:
+            raise ScenarioError(_not_tunable(self.name))
+        if not self.values:
+            raise ScenarioError(f"{self.name} has no values to try: give at least one")
+        if GRID in self.values and self.name != "plan.iterations":
+            raise ScenarioError(f'{self.name}: "grid" is for plan.iterations; list the values')
+
+
+def _not_tunable(name: str) -> str:
+    if name in _REFUSED:
+        return f"{name} cannot be tuned: {_REFUSED[name]}"
+    if name in field_names():
+        return f"{name} is part of the task, not of the plan; tune some of {', '.join(TUNABLE)}"
+    near = difflib.get_close_matches(name, TUNABLE, 1)
+    known = f"did you mean {near[0]!r}?" if near else f"tune some of {', '.join(TUNABLE)}"
+    return f"{name[:60]!r} cannot be tuned: {known}"
+
+
+@dataclass(frozen=True)
+class Space:
+    """All combinations of the values of some axes.
 
     Attributes:
-        stage: what is being done: ``"rung 1 of 3"``, ``"fresh seeds"``.
-        position: candidates of the stage that are done.
-        count: candidates of the stage, as far as known.
-        share: of all work that is done.
-        best: the best candidate so far and its score; empty before any.
-        judged: how candidates have done so far: the rung (from 0), the name, and the figures of
-            each.
+        axes: the fields that are varied; the last of them varies fastest.
+
+    >>> space = Space.of({"plan.rounds": ["theorem4", "uniform"], "training.learning_rate": 0.1})
+    >>> [point["plan.rounds"] for point in space.points()]
+    ['theorem4', 'uniform']
     """
 
-    stage: str
-    position: int
-    count: int
-    share: float
-    best: str = ""
-    judged: tuple[tuple[int, str, Judged], ...] = ()
+    axes: tuple[Axis, ...]
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Space:
+        """A space from values by field; a single value is a list of one.
 
-def tune_scenario(
-    scenario: Scenario,
-    space: Space | Mapping[str, Any] | None = None,
-    objective: str | Objective = SCORE,
-    *,
-    seeds: int = 5,
-    search_seeds: int = 3,
-    candidates: int = CANDIDATES,
-    model: Any = None,
-    data: Any = None,
-    cache: str | Path | None = None,
-    tuner: MakeTuner | None = None,
-    on_progress: OnProgress | None = None,
-    on_stage: Callable[[str], None] | None = None,
-) -> Tuning:
-    """Find the best plan; arguments and behaviour are those of `joulemesh.tune`."""
-    by = reported(scenario.training).score
-    wanted = Objective.parse(objective, by) if isinstance(objective, str) else objective
-    counts = {"seeds": seeds, "search_seeds": search_seeds, "candidates": candidates}
-    for name, least in (("seeds", 1), ("search_seeds", 1), ("candidates", 2)):
-        if counts[name] < least:
-            raise ScenarioError(f"{name} = {counts[name]} is too few: use {least} or more")
-    axes = _space(scenario, space)
-    stage = on_stage or (lambda words: None)
-    configured(scenario, model)
-    stage("loading data")
-    dataset = the_dataset(scenario, data)
-    learner = the_model(scenario, model, dataset)
-    choose_by, report_on = halves(dataset)
-    stage("pricing")
-    pricing = Pricing(scenario, learner.parameters, dataset)
-    offer = _offer(pricing, axes, candidates, stage)
-    store = Cache(user_cache() / "tune" if cache is None else cache)
-    store.require_usable()
-    evaluations = 1 if wanted.target is None else _TO_TARGET
-    first = scenario.seed
-    judged_by = tuple(range(first, first + search_seeds))
-    fresh = tuple(range(first + search_seeds, first + search_seeds + seeds))
-    judge = Judge(learner, choose_by, judged_by, store, evaluations=evaluations)
-    steps = max(evaluations, _CURVE)
-    reporter = Judge(learner, report_on, fresh, store, evaluations=steps)
-    made = (tuner or (lambda kept: Halving(len(kept))))(offer.kept)
-    search = _Search(pricing, offer, wanted, made, judge, reporter, on_progress)
-    with interrupts() as interrupt:
-        rungs = search.rungs(interrupt)
-        winner, given = search.finals(interrupt)
-        if interrupt.asked:
-            raise KeyboardInterrupt
-    computed = judge.computed + reporter.computed
-    tested = len(choose_by.y_test)
-    return Tuning(
-        scenario, axes, wanted, offer, rungs, judged_by, fresh, winner, given, computed, tested,
-        learner.library,
-    )  # fmt: skip
-
-
-def _space(scenario: Scenario, space: Space | Mapping[str, Any] | None) -> Space:
-    if space is None:
-        return Space.default(scenario)
-    return space if isinstance(space, Space) else Space.of(space)
-
-
-def _offer(pricing: Pricing, space: Space, most: int, stage: Callable[[str], None]) -> Offer:
-    offer = pricing.offer(space, most, lambda count: stage(f"pricing: {count:,} candidates"))
-    if not offer.kept:
-        first = offer.dropped[0]
-        raise InfeasibleError(
-            f"none of {len(offer.dropped):,} candidates has a plan; of the scenario as it is: "
-            f"{first.reason}"
-        )
-    return offer
-
-
-class _Search:
-    """Carries out what a tuner asks for, and remembers how every candidate did."""
-
-    def __init__(
-        self,
-        pricing: Pricing,
-        offer: Offer,
-        objective: Objective,
-        tuner: Tuner,
-        judge: Judge,
-        reporter: Judge,
-        on_progress: OnProgress | None,
-    ) -> None:
-        self.pricing, self.offer, self.objective, self.tuner = pricing, offer, objective, tuner
-        self.judge, self.reporter, self._tell = judge, reporter, on_progress
-        self._names = {one.candidate.number: one.candidate.name for one in offer.kept}
-        self._rows: dict[int, list[Judged]] = {}
-        self._shares: dict[int, float] = {}
-        self._work = 0.0  # done, in trainings with the whole budget
-        self._best: tuple[float, Score, str] | None = None
-
-    def rungs(self, interrupt: Interrupt) -> tuple[Rung, ...]:
-        """Train until the tuner has nothing left to ask."""
-        while not self.tuner.finished:
-            trials = list(iter(self.tuner.ask, None))
-            if not trials:
-                raise ScenarioError("the tuner asks for nothing and is not finished: mend its ask")
-            self._judge(trials, interrupt)
-        if all(share == 1 for share in self._shares.values()):  # one rung, asked for bit by bit
-            self._rows = {0: [row for rung in self._rows.values() for row in rung]}
-        numbers = sorted(self._rows)
-        last = self._winner().candidate.number
-        rungs = []
-        for place, rung in enumerate(numbers):
-            later = {one.candidate for k in numbers[place + 1 :] for one in self._rows[k]}
-            final = place == len(numbers) - 1
-            rows = [
-                replace(one, kept=one.candidate == last if final else one.candidate in later)
-                for one in self._rows[rung]
-            ]
-            rungs.append(Rung(self._shares[rung], tuple(sorted(rows, key=_best_first))))
-        return tuple(rungs)
-
-    def _judge(self, trials: Sequence[Trial], interrupt: Interrupt) -> None:
-        """Train what was asked for together, and tell."""
-        jobs, of = [], {}
-        for trial in trials:
-            priced = self.offer.kept[trial.candidate]
-            self._shares[trial.rung] = trial.share
-            try:
-                plan = self.pricing.plan(priced.candidate.changes, trial.share)
-            except InfeasibleError:
-                self._note(trial, Judged(priced.candidate.number, None, math.nan, 0, 0, 0, False))
-                self.tuner.tell(trial, None)
-                continue
-            jobs.append(Job(priced.candidate.number, plan))
-            of[priced.candidate.number] = trial
-        stage = f"rung {trials[0].rung + 1}"
-
-        def chunk(batch: Sequence[Job], completed: int, iterations: int) -> None:
-            part = completed / max(iterations, 1) * trials[0].share * len(batch)
-            self._say(stage, done, len(trials), part)
-
-        done = len(trials) - len(jobs)
-        self._say(stage, done, len(trials), 0.0)
-        for job, runs in self.judge.runs(jobs, interrupt, chunk):
-            trial = of[job.number]
-            score = self.objective.score(runs)
-            accuracy = float(final_scores(runs, self.objective.by).mean())
-            energy_j, time_s = float(job.plan.spent_j.sum()), float(job.plan.latency_s.sum())
-            self._consider(trial.share, score, self.offer.kept[trial.candidate].candidate.name)
-            self._note(
-                trial,
-                Judged(job.number, score, accuracy, energy_j, time_s, job.plan.iterations, False),
+        Raises:
+            ScenarioError: a field that is not there or not to be tuned, or no values.
+        """
+        axes = [Axis(name, _listed(value)) for name, value in values.items()]
+        if not axes:
+            raise ScenarioError("the space has no axes: give at least one field with values")
+        missing = [axis.name for axis in axes if axis.name not in field_names()]
+        if missing:
+            raise ScenarioError(f"{missing[0]} is not a field of a scenario of this version")
+        size = math.prod(len(axis.values) for axis in axes)
+        if size > _MOST_POINTS:
+            raise ScenarioError(
+                f"the space has {size:,} points, more than {_MOST_POINTS:,}; give fewer values"
             )
-            self.tuner.tell(trial, score)
-            done += 1
-            self._work += trial.share
-            self._say(stage, done, len(trials), 0.0)
+        return cls(tuple(axes))
 
-    def _note(self, trial: Trial, row: Judged) -> None:
-        self._rows.setdefault(trial.rung, []).append(row)
+    @classmethod
+    def load(cls, path: str | Path) -> Space:
+        """A space from a TOML file, written like a scenario with lists of values in it.
 
-    def _consider(self, share: float, score: Score, name: str) -> None:
-        if self._best is None or (-share, score) < (-self._best[0], self._best[1]):
-            self._best = (share, score, name)
+        Raises:
+            ScenarioError: the file cannot be read, or describes no space.
+        """
+        path = Path(path)
+        try:
+            values = tomllib.loads(path.read_bytes().decode())
+        except ScenarioError:
+            raise
+        except OSError as error:
+            raise ScenarioError(f"cannot read {path}: {error.strerror}; check the name") from None
+        except ValueError as error:
+            said = " ".join(str(error).split())[:160]
+            raise ScenarioError(f"{path} is not a TOML file ({said}); see --space") from None
+        return cls.of(fields_of(values))
 
-    def _say(self, stage: str, position: int, count: int, part: float) -> None:
-        if self._tell is None:
-            return
-        finals = 2 * len(self.reporter.seeds) / len(self.judge.seeds)
-        left = self.tuner.left + (finals if stage != "fresh seeds" else finals - position)
-        done = self._work + part
-        best = ""
-        if self._best is not None:
-            best = f"{self.objective.text(self._best[1])} by {self._best[2]}"
-        share = done / max(done + left - part, 1e-9)
-        judged = tuple(
-            (rung, self._names[row.candidate], row)
-            for rung, rows in self._rows.items()
-            for row in rows
-        )
-        self._tell(Progress(stage, position, count, share, best, judged))
+    @classmethod
+    def default(cls, scenario: Scenario) -> Space:
+        """The axes of `AXES` whose fields there are, around a scenario.
 
-    def _winner(self) -> Priced:
-        best = self.tuner.best
-        if best is None:
-            raise InfeasibleError("no candidate could be judged: give larger budgets")
-        return self.offer.kept[best]
+        >>> [axis.name for axis in Space.default(Scenario()).axes][-2:]
+        ['plan.iterations', 'training.learning_rate']
+        """
+        known = field_names()
+        made = {name: values(scenario) for name, values in AXES.items() if name in known}
+        return cls.of({name: values for name, values in made.items() if values})
 
-    def finals(self, interrupt: Interrupt) -> tuple[Final, Final | None]:
-        """The winner and the scenario as it is, on fresh seeds and on the other test samples."""
-        winner, own = self._winner().candidate, Candidate(0, {})
-        jobs = []
-        for candidate in (winner, own) if winner.number else (winner,):
-            try:
-                jobs.append(Job(candidate.number, self.pricing.plan(candidate.changes)))
-            except InfeasibleError:  # the scenario as it is: the winner has a plan
-                continue
-        self._say("fresh seeds", 0, len(jobs), 0.0)
+    def with_axes(self, values: Mapping[str, Any]) -> Space:
+        """The same space with some axes added or replaced."""
+        return Space.of({axis.name: axis.values for axis in self.axes} | dict(values))
 
-        def chunk(batch: Sequence[Job], completed: int, iterations: int) -> None:
-            self._say("fresh seeds", len(found), len(jobs), completed / max(iterations, 1))
+    def points(self) -> Iterator[dict[str, Any]]:
+        """Every combination, in order; ``plan.iterations`` may still be ``"grid"``."""
+        names = [axis.name for axis in self.axes]
+        for values in itertools.product(*(axis.values for axis in self.axes)):
+            yield dict(zip(names, values, strict=True))
 
-        found: dict[int, Final] = {}
-        for job, runs in self.reporter.runs(jobs, interrupt, chunk):
-            which = winner if job.number == winner.number else own
-            found[job.number] = self._final(which, job, runs)
-            self._say("fresh seeds", len(found), len(jobs), 0.0)
-        return found[winner.number], found.get(0)
-
-    def _final(self, candidate: Candidate, job: Job, runs: Sequence[Record]) -> Final:
-        plan, by = job.plan, self.objective.by
-        place = column_names((), by).index("test_loss")
-        losses = np.array([run.final[place] for run in runs])
-        chance = chance_note(
-            self.reporter.dataset, plan.scenario.training, by, final_scores(runs, by), losses
-        )
-        notes = (chance, *plan.notes) if chance else plan.notes
-        energy_j, time_s = float(plan.spent_j.sum()), float(plan.latency_s.sum())
-        return Final(candidate, plan.iterations, energy_j, time_s, tuple(runs), by, notes)
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Values by field, as plain lists."""
+        return {axis.name: list(axis.values) for axis in self.axes}
 
 
-def _best_first(one: Judged) -> tuple[int, Score, float]:
-    if one.score is None:
-        return 1, Score(3, 0.0), 0.0
-    return 0, one.score, one.energy_j
+def _listed(value: Any) -> tuple[Any, ...]:
+    given = value if isinstance(value, list | tuple) else [value]
+    return tuple({repr(one): one for one in given}.values())  # a value may be a table
+
+
+def _schemes(scenario: Scenario) -> list[str]:
+    """The exact schemes that work in chunks, and what the scenario asks for."""
+    chunked = [kind.name for kind in SCHEMES if kind.exact and kind.name.endswith("-chunked")]
+    return [*chunked, scenario.plan.aggregation]
+
+
+def _policies(scenario: Scenario) -> list[str]:
+    """Rounds that may be zero, where there are such, and what the scenario asks for."""
+    return ["spread", scenario.plan.rounds]
+
+
+def _rates(scenario: Scenario) -> list[float]:
+    own = scenario.training.learning_rate
+    return [float(f"{factor * own:.6g}") for factor in _RATES]
+
+
+def _exchanges(scenario: Scenario) -> list[Any]:
+    """An exact mean in every iteration, or neighbours with one now and then; and the scenario's."""
+    own = scenario.model_dump(mode="json", exclude_none=True)["plan"]["exchange"]
+    return ["exact", {"every": 10, "final": True}, *([] if own == "exact" else [own])]
+
+
+AXES: dict[str, Callable[[Scenario], list[Any]]] = {
+    "plan.aggregation": _schemes,
+    "plan.exchange": _exchanges,
+    "plan.rounds": _policies,
+    "plan.iterations": lambda scenario: [GRID],
+    "training.learning_rate": _rates,
+}
+"""The default space: fields, and their values for a scenario. A field that this version of the
+scenario does not have is left out."""
+
+
+def geometric(longest: int, own: int | None) -> list[int]:
+    """Numbers of iterations to try: a geometric grid up to the longest that is paid for."""
+    least = longest // 16 if own is None else min(own // 2, longest // 2)
+    low = max(1, min(longest, max(_LEAST_ITERATIONS, least)))
+    grid = np.floor(np.geomspace(low, longest, _GRID_POINTS) * (1 + 1e-12)).astype(int)
+    return sorted(set(grid.tolist()))
+
+
+SCORE = "score"
+_PRICES = ("energy-to", "time-to")
+
+
+@dataclass(frozen=True, order=True)
+class Score:
+    """How good a candidate is: of two, the lesser is better.
+
+    Attributes:
+        rank: 0 for what has a figure of the objective; 1 for what did not reach the target, which
+            is then compared by its score; 2 for what diverged.
+        cost: what is minimised within a rank: joules, seconds, or minus the accuracy (a score of
+            which lower is better, as it is).
+
+    >>> sorted([Score(1, -0.7), Score(2, 0.0), Score(0, 12.0)])[0]
+    Score(rank=0, cost=12.0)
+    """
+
+    rank: int
+    cost: float
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is to be best.
+
+    Attributes:
+        kind: the ``"score"`` of the mean model at the end, accuracy, say; ``"energy-to"`` or
+            ``"time-to"``: joules of all devices, or seconds, until it first reaches the target.
+        target: a score; None for ``"score"``.
+        by: the metric that is the score.
+
+    >>> Objective.parse("energy-to:0.8")
+    Objective(kind='energy-to', target=0.8, by='accuracy')
+    >>> Objective.parse("time-to:80")
+    Traceback (most recent call last):
+    joulemesh.ScenarioError: objective time-to:80: the target is an accuracy, above 0 and ...
+    """
+
+    kind: Literal["score", "energy-to", "time-to"] = "score"
+    target: float | None = None
+    by: str = "accuracy"
+
+    @classmethod
+    def parse(cls, text: str, by: str = "accuracy") -> Objective:
+        """The objective that a text names: ``score``, ``energy-to:0.8`` or ``time-to:0.8``.
+
+        Args:
+            text: the name of the metric means ``score``, too.
+            by: the metric that is the score.
+        """
+        kind, colon, figure = text.strip().partition(":")
+        if kind in (SCORE, by) and not colon:
+            return cls(by=by)
+        if kind not in _PRICES:
+            raise ScenarioError(
+                f"objective {text[:60]!r} is unknown: use {by}, energy-to:0.8 or time-to:0.8"
+            )
+        try:
+            target = float(figure)
+        except ValueError:
+            target = math.nan
+        metric = score_metric(by)
+        if not (math.isfinite(target) and (not metric.share or 0 < target <= 1)):
+            a = "an" if metric.label[0] in "aeiou" else "a"
+            span = ", above 0 and at most 1" if metric.share else ""
+            raise ScenarioError(
+                f"objective {text[:60]}: the target is {a} {metric.label}{span}; write {kind}:0.8"
+            )
+        return cls("energy-to" if kind == "energy-to" else "time-to", target, by)
+
+    @property
+    def metric(self) -> Metric:
+        """What the score is, with its words and which direction is better."""
+        return score_metric(self.by)
+
+    def __str__(self) -> str:
+        """As on the command line."""
+        return self.by if self.target is None else f"{self.kind}:{self.target:g}"
+
+    @property
+    def words(self) -> str:
+        """What is to be best, in words."""
+        if self.target is None:
+            end = "highest" if self.metric.better == "higher" else "lowest"
+            return f"{end} {self.metric.label} within the budgets"
+        what = "fewest joules" if self.kind == "energy-to" else "fewest seconds"
+        return f"{what} to {self.metric.label} {self.target:g}"
+
+    def figures(self, runs: Sequence[Record]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """The objective's figure of every seed: score, joules or seconds; NaN where none is."""
+        if self.target is None:
+            return final_scores(runs, self.by)
+        return np.array([self._price(run) for run in runs], np.float64)
+
+    def _price(self, run: Record) -> float:
+        assert self.target is not None
+        if run.diverged:
+            return math.nan
+        cost = run.energy_j if self.kind == "energy-to" else run.time_s
+        curve, better = run.curves[:, score_place(self.by)], self.metric.better
+        found = reached_at(run.iteration, curve[:, None], cost[:, None], self.target, better)
+        return float(found.value[0])
+
+    def score(self, runs: Sequence[Record]) -> Score:
+        """How good a candidate is, from its runs at all seeds (the same for all candidates).
+
+        A candidate with a seed that diverged is out. Where some seed does not reach the target,
+        the mean final score decides, after all candidates that reach it at every seed.
+        """
+        if any(run.diverged for run in runs):
+            return Score(2, 0.0)
+        lack = -self.metric.sign * float(np.mean(final_scores(runs, self.by)))
+        if self.target is None:
+            return Score(0, lack)
+        prices = self.figures(runs)
+        if np.isfinite(prices).all():
+            return Score(0, float(prices.mean()))
+        return Score(1, lack)
+
+    def text(self, score: Score) -> str:
+        """A score in words.
+
+        >>> Objective().text(Score(0, -0.9512)), Objective.parse("time-to:0.9").text(Score(0, 2.5))
+        ('95.1 %', '2.5 s')
+        """
+        if score.rank == 2:
+            return "diverged"
+        if self.target is None or score.rank == 1:
+            reached = "" if score.rank == 0 else ", target not reached"
+            return f"{self.metric.text(-self.metric.sign * score.cost)}{reached}"
+        return energy(score.cost) if self.kind == "energy-to" else duration(score.cost)
+
+
+def final_scores(
+    runs: Sequence[Record], by: str = "accuracy"
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Final score of the mean model of every run; NaN for one that diverged."""
+    return np.array([run.final[score_place(by)] for run in runs], np.float64)
+
+
+SHARES = (0.1, 1 / 3, 1.0)
+"""Of the budget: what candidates get in each rung."""
+KEEP = 3
+"""One of so many candidates goes on to the next rung."""
+_LAST = 2  # candidates that reach the last rung at least, so that it decides something
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate to be trained with a share of the budget.
+
+    Attributes:
+        candidate: its number.
+        rung: number of the rung, from 0.
+        share: of batteries, total time and iterations.
+    """
+
+    candidate: int
+    rung: int
+    share: float
+
+
+class Tuner(Protocol):
+    """What decides which candidates are tried: ask for trials, train them, tell what came out."""
+
+    @property
+    def finished(self) -> bool:
+        """Is there nothing left to try?"""
+
+    def ask(self) -> Trial | None:
+        """The next trial; None while all that were given out have to be told first."""
+
+    def tell(self, trial: Trial, score: Score | None) -> None:
+        """Say how a trial did; None if its share of the budget does not pay for an iteration."""
+
+    @property
+    def best(self) -> int | None:
+        """The best candidate so far: of those judged with the largest share; None before any."""
+
+    @property
+    def left(self) -> float:
+        """Work still expected, in trainings with the whole budget."""
+
+
+def survivors(count: int, keep: int = KEEP) -> int:
+    """How many of a rung's candidates go on: one of ``keep``, rounded up, and no fewer than two."""
+    return min(count, max(_LAST, math.ceil(count / keep)))
+
+
+class Halving:
+    """Successive halving over candidates 0..count−1.
+
+    Candidates that score the same are kept in their order: give the cheapest first. One whose
+    share of the budget does not pay for an iteration cannot be judged; it goes on to the next
+    rung without taking the place of another.
+
+    Args:
+        count: how many candidates there are.
+        shares: of the budget, ascending; the last is 1.
+        keep: one of so many goes on.
+
+    >>> tuner, accuracy = Halving(9), [0.1, 0.9, 0.3, 0.2, 0.5, 0.4, 0.6, 0.7, 0.8]
+    >>> while not tuner.finished:
+    ...     trial = tuner.ask()
+    ...     tuner.tell(trial, Score(0, -accuracy[trial.candidate]))
+    >>> tuner.best, [len(rung) for rung in tuner.rungs]
+    (1, [9, 3, 2])
+    """
+
+    def __init__(self, count: int, shares: Sequence[float] = SHARES, keep: int = KEEP) -> None:
+        wrong = [b for a, b in zip((0.0, *shares), shares, strict=False) if b <= a]
+        if not shares or wrong or shares[-1] != 1:
+            raise ScenarioError(
+                f"shares {list(shares)} are out of order: give ascending shares of the budget, "
+                "above 0, the last of them 1"
+            )
+        if keep < 2:
+            raise ScenarioError(f"keep = {keep} drops nothing: use 2 or more")
+        if count < 1:
+            raise ScenarioError("there is no candidate to try: give a space with one or more")
+        self.shares, self.keep = tuple(shares), keep
+        self.rungs: list[dict[int, Score | None]] = [{}]
+        self._waiting = list(range(count))
+        self._open: set[int] = set()
+
+    @property
+    def finished(self) -> bool:
+        """Has the last rung been told?"""
+        return not self._waiting and not self._open
+
+    def ask(self) -> Trial | None:
+        """The next trial of the rung; None while its last ones have to be told first."""
+        if not self._waiting:
+            return None
+        candidate = self._waiting.pop(0)
+        self._open.add(candidate)
+        rung = len(self.rungs) - 1
+        return Trial(candidate, rung, self.shares[rung])
+
+    def tell(self, trial: Trial, score: Score | None) -> None:
+        """Say how a trial did; the last answer of a rung opens the next.
+
+        Raises:
+            ScenarioError: a trial that was not asked for, or has been told.
+        """
+        if trial.candidate not in self._open or trial.rung != len(self.rungs) - 1:
+            raise ScenarioError(
+                f"candidate {trial.candidate} of rung {trial.rung} was not asked for, or has been "
+                "told: tell each trial once"
+            )
+        self._open.remove(trial.candidate)
+        self.rungs[-1][trial.candidate] = score
+        if not self._waiting and not self._open and len(self.rungs) < len(self.shares):
+            self._waiting = self._going_on()
+            self.rungs.append({})
+
+    def _going_on(self) -> list[int]:
+        """The candidates of the next rung, in their order."""
+        told = self.rungs[-1]
+        judged = self.ranking(len(self.rungs) - 1)
+        kept = set(judged[: survivors(len(judged), self.keep)])
+        return sorted(c for c, score in told.items() if score is None or c in kept)
+
+    def ranking(self, rung: int) -> list[int]:
+        """The candidates that were judged in a rung, the best first."""
+        told = self.rungs[rung]
+        judged = [(score, c) for c, score in told.items() if score is not None]
+        return [c for _, c in sorted(judged)]
+
+    @property
+    def left(self) -> float:
+        """Work still expected, in trainings with the whole budget: untold trials, and rungs ahead.
+
+        >>> round(Halving(9).left, 6)  # 9 tenths, 3 thirds, 2
+        3.9
+        """
+        rung = len(self.rungs) - 1
+        work = (len(self._waiting) + len(self._open)) * self.shares[rung]
+        count = len(self._waiting) + len(self._open) + len(self.rungs[-1])
+        for share in self.shares[rung + 1 :]:
+            count = survivors(count, self.keep)
+            work += count * share
+        return work
+
+    @property
+    def best(self) -> int | None:
+        """The best of the highest rung in which any candidate was judged."""
+        for rung in reversed(range(len(self.rungs))):
+            judged = self.ranking(rung)
+            if judged:
+                return judged[0]
+        return None

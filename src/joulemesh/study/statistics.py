@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Estimate", "Reached", "band", "estimate", "holm", "paired", "reached_at", "t_test"]
-
 import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -18,33 +16,15 @@ _ROUNDING = 1e-9  # of an iteration, which floating point may add to a whole num
 
 
 class Estimate(NamedTuple):
-    """A mean over seeds.
+    """A mean over seeds."""
 
-    Attributes:
-        mean: of the seeds; NaN if there are none.
-        half: half the width of its 95 % interval; NaN for fewer than two seeds.
-        seeds: how many there are.
-    """
-
-    mean: float
-    half: float
-    seeds: int
+    mean: float  # of the seeds; NaN if there are none
+    half: float  # half the width of its 95 % interval; NaN for fewer than two seeds
+    seeds: int  # how many there are
 
 
 def estimate(values: NDArray[Any]) -> Estimate:
-    """Mean and 95 % interval by Student's t: mean ± t(0.975, n − 1) s/√n.
-
-    Args:
-        values: one figure per seed; NaN where a seed has none (it is left out).
-
-    Returns:
-        The estimate.
-
-    >>> estimate(np.array([1.0, 2.0, 3.0])).mean
-    2.0
-    >>> round(estimate(np.array([1.0, 2.0, 3.0])).half, 4)  # 4.3027 · 1/√3
-    2.4841
-    """
+    """Mean and 95 % interval by Student's t: mean ± t(0.975, n − 1) s/√n."""
     kept = np.asarray(values, np.float64)
     kept = kept[np.isfinite(kept)]
     count = len(kept)
@@ -57,31 +37,13 @@ def estimate(values: NDArray[Any]) -> Estimate:
 
 
 def paired(values: NDArray[Any], rival: NDArray[Any]) -> Estimate:
-    """Mean difference ``values − rival``, seed by seed, over the seeds that both have.
-
-    What a seed makes easy or hard for both methods cancels.
-
-    >>> paired(np.array([0.9, 0.8, np.nan]), np.array([0.8, 0.7, 0.6])).seeds
-    2
-    """
+    """Mean difference ``values − rival``, seed by seed, over the seeds that both have."""
+    # What a seed makes easy or hard for both methods cancels.
     return estimate(np.asarray(values, np.float64) - np.asarray(rival, np.float64))
 
 
 def t_test(differences: NDArray[Any]) -> float:
-    """Two-sided p-value of Student's t-test that a mean difference is 0.
-
-    Args:
-        differences: one per seed or world; NaN where there is none (it is left out).
-
-    Returns:
-        The p-value; NaN for fewer than two differences, or where all are equal: accuracies are
-        counted in whole samples, and no spread among a few of them says nothing.
-
-    >>> round(t_test(np.array([1.0, 2.0, 3.0])), 4)  # t = 2/(1/√3) = 3.4641 with 2 degrees
-    0.0742
-    >>> t_test(np.array([0.5, 0.5, 0.5]))
-    nan
-    """
+    """Two-sided p-value of Student's t-test that a mean difference is 0."""
     kept = np.asarray(differences, np.float64)
     kept = kept[np.isfinite(kept)]
     count = len(kept)
@@ -93,20 +55,8 @@ def t_test(differences: NDArray[Any]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction for several tests: the chance of any false finding stays below the level.
-
-    The k-th smallest of m p-values is multiplied by m − k + 1, and is not less than those before.
-
-    Args:
-        p_values: of the tests that were made; NaN for one that could not be made, which counts as
-            none.
-
-    Returns:
-        The corrected values in the same order.
-
-    >>> holm([0.01, 0.04, 0.03, math.nan])
-    [0.03, 0.06, 0.06, nan]
-    """
+    """Holm's correction for several tests: any false finding stays below the level."""
+    # The k-th smallest of m p-values is multiplied by m − k + 1, and is not less than those before.
     order = sorted((p, k) for k, p in enumerate(p_values) if not math.isnan(p))
     corrected, worst = [math.nan] * len(p_values), 0.0
     for rank, (p, k) in enumerate(order):
@@ -116,17 +66,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 class Reached(NamedTuple):
-    """What it took to reach a target, for each seed; NaN for seeds that never do.
+    """What it took to reach a target, for each seed; NaN for seeds that never do."""
 
-    Attributes:
-        value: [seeds], the best guess.
-        low: [seeds], it is not less than this,
-        high: [seeds], and not more than this.
-    """
-
-    value: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    value: NDArray[np.float64]  # [seeds], the best guess
+    low: NDArray[np.float64]  # [seeds], it is not less than this,
+    high: NDArray[np.float64]  # [seeds], and not more than this
 
     @property
     def error(self) -> NDArray[np.float64]:
@@ -141,37 +85,18 @@ def reached_at(
     target: float,
     better: Literal["higher", "lower"] = "higher",
 ) -> Reached:
-    """What has been spent when a curve first reaches a target, for each seed.
-
-    A model exists at the end of an iteration, so the answer is what had been spent at the end of
-    the first iteration whose model is at the target or beyond it, whether or not a later one falls
-    behind again. Between the last evaluation before that and the first that is there, curve and
-    cost are taken to be straight lines.
-
-    The bracket says what the iterations that were not evaluated leave open. Its upper end is the
-    first evaluation at the target. One of those iterations may have been there before: the lower
-    end is the beginning of the first gap between evaluations in which the curve may have reached
-    the target. That is the gap before the upper end, or an earlier one at whose ends the curve
-    is no further below the target than the most that it ever falls from one evaluation to the
-    next. A single spike that is higher than that is not foreseen. Where no gap is in question
-    the answer is exact.
-
-    Args:
-        iteration: [evaluations], iterations done, ascending.
-        curve: [evaluations, seeds], accuracy, say.
-        cost: [evaluations, seeds], joules or seconds so far.
-        target: a figure that the curve reaches from below, or from above where lower is better.
-        better: whether higher or lower figures are better.
-
-    Returns:
-        Value and bracket. If the first evaluation is there already, it is the value; unless it is
-        of the first iteration, the bracket begins at 0.
-
-    >>> accuracy = np.array([[0.5, 0.5], [0.9, 0.6]])
-    >>> found = reached_at(np.array([2, 10]), accuracy, np.array([[2, 2], [10, 10]]), 0.8)
-    >>> found.value.tolist(), found.low.tolist(), found.high.tolist()
-    ([8.0, nan], [2.0, nan], [10.0, nan])
-    """
+    """What has been spent when a curve first reaches a target, for each seed."""
+    # A model exists at the end of an iteration, so the answer is what had been spent at the end of
+    # the first iteration whose model is at the target or beyond it, whether or not a later one
+    # falls behind again. Between the last evaluation before that and the first that is there, curve
+    # and cost are taken to be straight lines.
+    # The bracket says what the iterations that were not evaluated leave open. Its upper end is the
+    # first evaluation at the target. One of those iterations may have been there before: the lower
+    # end is the beginning of the first gap between evaluations in which the curve may have reached
+    # the target. That is the gap before the upper end, or an earlier one at whose ends the curve is
+    # no further below the target than the most that it ever falls from one evaluation to the next.
+    # A single spike that is higher than that is not foreseen. Where no gap is in question the
+    # answer is exact.
     rising, aim = np.asarray(curve), target
     if better == "lower":
         rising, aim = -rising, -target
@@ -207,12 +132,7 @@ def _crossing(
 
 
 def band(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and half-width of its 95 % interval at every evaluation: [E] each, 0 for one seed.
-
-    >>> mean, half = band(np.array([[0.5, 0.7], [0.8, 0.8]]))
-    >>> mean.round(3).tolist(), half.round(3).tolist()  # 12.706 · 0.1414/√2
-    ([0.6, 0.8], [1.271, 0.0])
-    """
+    """Mean and half-width of its 95 % interval at every evaluation: [E] each, 0 for one seed."""
     found = [estimate(row) for row in values]
     half = np.array([one.half for one in found])
     return np.array([one.mean for one in found]), np.nan_to_num(half)

@@ -2,35 +2,328 @@
 
 from __future__ import annotations
 
-__all__ = ["save_sweep", "sweep"]
-
 import json
+import math
 import shlex
+import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh.base.bounded import parse_json
 from joulemesh.base.checksums import commit_all
-from joulemesh.base.errors import ScenarioError
+from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.base.files import make_folder, write_text
 from joulemesh.base.files import sweep as sweep_drafts
 from joulemesh.base.lock import FolderLock
 from joulemesh.base.optional import MissingPackageError
+from joulemesh.methods import Contender
+from joulemesh.methods.setting import equal_terms
+from joulemesh.metrics import reported, score_metric
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.varied import Combination
-from joulemesh.study.bench import DEFAULT_METHODS, TUNING_SEEDS, Options, Rates, rates_of
-from joulemesh.study.grid import Asked, Outlook, Progress, ask, outlooks, sweep_scenario
-from joulemesh.study.identity import asked, difference
-from joulemesh.study.inputs import FOLDER, keep_inputs, portable
+from joulemesh.scenario.varied import Combination, Varied, combinations, labelled, varied_of
+from joulemesh.study.compare import (
+    DEFAULT_METHODS,
+    TUNING_SEEDS,
+    Options,
+    Prepared,
+    Rates,
+    method_names,
+    prepare_comparison,
+    rates_of,
+)
+from joulemesh.study.compare import Progress as Step
+from joulemesh.study.contest import Contest
+from joulemesh.study.identity import FOLDER, asked, chosen_seeds, difference, keep_inputs, portable
+from joulemesh.study.record import Cache
+from joulemesh.study.runs import check_target
 from joulemesh.study.sweep_result import Point, Sweep
+from joulemesh.training.draws import steps_per_round
+from joulemesh.training.driver import chunks
+from joulemesh.training.learner import Learner
 from joulemesh.training.prepare import said_loss, the_dataset, with_data
 from joulemesh.training.software import software
 from joulemesh.views.printing import ON_SCREEN, TWO_COLUMNS_IN, Printing
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a sweep has come."""
+
+    position: int  # number of the combination at work, from 0
+    combinations: int  # how many there are
+    share: float  # of the device-steps that were missing at the beginning, what is done
+    step: Step  # the comparison's own progress
+
+
+OnProgress = Callable[[Progress], None]
+OnPoint = Callable[[Sequence[Point]], None]
+
+
+def sweep_scenario(
+    asked: Asked,
+    ahead: Sequence[Outlook],
+    on_progress: OnProgress | None = None,
+    on_point: OnPoint | None = None,
+    **options: Unpack[Options],
+) -> Sweep:
+    """Train what is missing, combination by combination."""
+    points: list[Point] = []
+    computed = 0
+    rates: tuple[float, ...] = ()
+    libraries: dict[str, None] = {}
+    for one, tell in zip(ahead, _tellers(ahead, on_progress), strict=True):
+        at = one.combination.at
+        if one.refused:
+            points.append(Point.without_runs(at, asked.methods, asked.seeds, one.reason))
+        else:
+            found = prepared(asked, one.combination, options).carry_out(tell)
+            computed, rates = computed + found.computed, found.rates
+            libraries[found.library] = None
+            points.append(Point.found(at, found))
+        if on_point is not None:
+            on_point(points)
+    return Sweep(
+        asked.scenario,
+        asked.varied,
+        asked.methods,
+        asked.equal,
+        asked.seeds,
+        tuple(points),
+        options.get("target"),
+        computed,
+        rates,
+        libraries=tuple(libraries) or ("jax",),
+    )
+
+
+def _tellers(
+    ahead: Sequence[Outlook], on_progress: OnProgress | None
+) -> Iterator[Callable[[Step], None]]:
+    """For each combination, who hears of its methods and tells how far the whole sweep is."""
+    whole, before = max(1, sum(one.steps for one in ahead)), 0
+    for position, one in enumerate(ahead):
+
+        def tell(step: Step, k: int = position, begun: int = before, own: int = one.steps) -> None:
+            if on_progress is not None:
+                within = step.completed / step.iterations if step.iterations else 1.0
+                share = (begun + own * (step.position + within) / step.methods) / whole
+                on_progress(Progress(k, len(ahead), min(share, 1.0), step))
+
+        yield tell
+        before += one.steps
+
+
+MOST_RUNS = 100_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a sweep is asked."""
+
+    scenario: Scenario  # what is not varied
+    varied: tuple[Varied, ...]  # the fields that are, each with its values as a scenario holds them
+    combinations: tuple[Combination, ...]  # of their values, the last field varying fastest
+    methods: tuple[str, ...]  # in the order asked for
+    equal: str  # what is equal for all methods of a combination
+    seeds: tuple[int, ...]  # repetition seeds, the same in every combination
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are in all: combinations × methods × seeds."""
+        return len(self.combinations) * len(self.methods) * len(self.seeds)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What one combination will take, before anything is trained."""
+
+    combination: Combination  # which one
+    reason: str = ""  # why none of its methods can run; empty if one can
+    refused: bool = False  # is that the scenario's fault, not a budget's?
+    runs: int = 0  # how many there are (methods that can run × seeds)
+    missing: int = 0  # how many of them are not kept
+    # device-steps of those by method: SGD steps of all devices at all seeds
+    steps_of: Mapping[str, int] = field(default_factory=dict)
+    infeasible: Mapping[str, str] = field(default_factory=dict)  # why methods cannot run, by method
+
+    @property
+    def steps(self) -> int:
+        """Device-steps of all methods."""
+        return sum(self.steps_of.values())
+
+
+def ask(
+    scenario: Scenario,
+    vary: Mapping[str, Any],
+    methods: Sequence[str] | str,
+    equal: str | None,
+    seeds: int | Sequence[int],
+    labels: Mapping[str, str] | None = None,
+) -> Asked:
+    """Check what a sweep is asked, and make every combination a scenario."""
+    # Arguments are those of `joulemesh.sweep`.
+    wanted, chosen = method_names(methods), chosen_seeds(scenario, seeds)
+    given = varied_of(vary)
+    runs = math.prod(len(one.values) for one in given) * len(wanted) * len(chosen)
+    if runs > MOST_RUNS:
+        raise ScenarioError(
+            f"the sweep has {runs:,} runs, more than {MOST_RUNS:,}: give fewer values, methods or "
+            "seeds"
+        )
+    labelled(given, labels or {})  # refused before anything is planned
+    varied, made = combinations(scenario, given)
+    varied = labelled(varied, labels or {})
+    terms = equal_terms(equal, *(one.scenario for one in made if one.scenario is not None))
+    return Asked(scenario, varied, made, wanted, terms, chosen)
+
+
+def outlooks(
+    asked: Asked, on_plan: Callable[[Combination], None] | None = None, **options: Unpack[Options]
+) -> list[Outlook]:
+    """Plan every combination, and look which of its runs are kept."""
+    check_target(options.get("target"), score_metric(reported(asked.scenario.training).score))
+    Cache(options.get("cache")).require_usable()
+    found = []
+    for one in asked.combinations:
+        if on_plan is not None:
+            on_plan(one)
+        found.append(_outlook(asked, one, options))
+    if all(one.refused for one in found):
+        raise ScenarioError(found[0].reason)
+    return found
+
+
+def _outlook(asked: Asked, one: Combination, options: Options) -> Outlook:
+    try:
+        ready = prepared(asked, one, options)
+    except JoulemeshError as error:
+        return Outlook(one, str(error), refused=True)
+    works = {made.name: _work(made, ready) for made in ready.ready if not isinstance(made, str)}
+    pairs = zip(ready.methods, ready.ready, strict=True)
+    infeasible = {name: made for name, made in pairs if isinstance(made, str)}
+    if not works:
+        return Outlook(one, str(ready.ready[0]), infeasible=infeasible)
+    return Outlook(
+        one,
+        runs=sum(work.runs for work in works.values()),
+        missing=sum(work.missing for work in works.values()),
+        steps_of={name: work.missing * work.steps for name, work in works.items()},
+        infeasible=infeasible,
+    )
+
+
+class _Work(NamedTuple):
+    """What a method has to train: runs in all, runs that are not kept, device-steps of each."""
+
+    runs: int
+    missing: int
+    steps: int
+
+
+def _work(made: Contender, ready: Prepared) -> _Work:
+    training = ready.bench.setting.scenario.training
+    steps = int(device_steps(made, ready).sum())
+    runs = len(ready.seeds) + len(ready.rates) * len(ready.tuned_on)
+    rate = training.learning_rate
+    if ready.rates:
+        grid = ready.bench.grid_of(made, ready.rates)
+        tried = [ready.bench.missing(made, ready.tuned_on, rate, trial=True) for rate in grid]
+        more = len(made.variants) * len(ready.tuned_on)
+        # The rate of the result, and of variants, is not known before all have been tried.
+        if more or any(tried):
+            return _Work(runs, sum(tried) + more + len(ready.seeds), steps)
+        rate = ready.bench.tuned(made, ready.rates, ready.tuned_on, _deaf)[1].chosen
+    return _Work(runs, ready.bench.missing(made, ready.seeds, rate), steps)
+
+
+def device_steps(made: Contender, ready: Prepared) -> NDArray[np.int64]:
+    """int64 [n]: SGD steps of all devices in each iteration of one run."""
+    training = ready.bench.setting.scenario.training
+    samples = np.asarray(ready.bench.setting.work.round_samples)
+    each = steps_per_round(samples, training.batch_size, training.local_round)
+    return np.asarray((made.schedule.rounds * each).sum(axis=1))
+
+
+def _deaf(done: int, accuracy: float, cached: int, *, rate: float | None) -> None:
+    """Hear of nothing."""
+
+
+def prepared(asked: Asked, one: Combination, options: Options) -> Prepared:
+    """A combination's comparison, with nothing trained yet."""
+    if one.scenario is None:
+        raise ScenarioError(one.reason)
+    return prepare_comparison(one.scenario, asked.methods, asked.equal, asked.seeds, **options)
+
+
+_REPEATS = 5  # of a chunk, unless they take long:
+_ENOUGH_S = 0.5
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast this machine trains one method."""
+
+    # seconds before the first iteration of a program that was not compiled before; none where a
+    # method before it in the list has the same program
+    compile_s: float
+    step_s: float  # seconds of a device-step, with its share of exchanges and evaluations
+
+
+def timed(asked: Asked, ahead: Sequence[Outlook], **options: Unpack[Options]) -> dict[str, Pace]:
+    """Train the first chunk of every method that has runs missing, and keep nothing of it."""
+    # Methods differ in what surrounds a step: one that exchanges after every step takes many times
+    # as long for it as one that exchanges after twenty. They share compiled programs, too.
+    found: dict[str, Pace] = {}
+    for one in ahead:
+        untimed = {name for name, steps in one.steps_of.items() if steps} - found.keys()
+        if not untimed:
+            continue
+        ready = prepared(asked, one.combination, options)
+        for made in ready.ready:
+            if not isinstance(made, str) and made.name in untimed:
+                found[made.name] = _pace(made, ready)
+    return found
+
+
+def _pace(made: Contender, ready: Prepared) -> Pace:
+    contest = Contest(ready.bench.learning, made, ready.bench.setting)
+    learner: Learner[Any] = contest.learner(ready.seeds)
+    took: list[float] = []
+    while len(took) < 2 or (len(took) <= _REPEATS and sum(took[1:]) < _ENOUGH_S):
+        begun = time.perf_counter()
+        state, _ = next(chunks(learner))
+        np.asarray(state.iteration)  # waits for what is under way
+        took.append(time.perf_counter() - begun)
+    chunk_s = statistics.median(took[1:])  # the first time it is compiled
+    steps = len(ready.seeds) * int(device_steps(made, ready)[: int(state.iteration)].sum())
+    return Pace(max(0.0, took[0] - chunk_s), chunk_s / max(steps, 1))
+
+
+def seconds_left(ahead: Sequence[Outlook], paces: Mapping[str, Pace]) -> float:
+    """Seconds that the runs take that are missing: compiling each shape once, then training."""
+    shapes = {(name, _shape(one)) for one in ahead for name, steps in one.steps_of.items() if steps}
+    compiling_s = sum(paces[name].compile_s for name, _ in shapes)
+    training_s = sum(
+        paces[name].step_s * steps for one in ahead for name, steps in one.steps_of.items() if steps
+    )
+    return compiling_s + training_s
+
+
+def _shape(one: Outlook) -> tuple[Any, ...]:
+    """What a compiled program depends on, as far as a sweep usually varies it."""
+    scenario = one.combination.scenario
+    assert scenario is not None
+    training = scenario.training
+    return scenario.devices.count, training.model, training.hidden, training.batch_size
+
 
 RECORD = "sweep.json"
 SO_FAR = "so-far.csv"
@@ -146,15 +439,7 @@ def save_sweep(
     formats: str | Sequence[str] | None = None,
     width: str | float | None = None,
 ) -> None:
-    """Write the folder of a sweep; see `Sweep.save`.
-
-    Args:
-        found: the sweep.
-        folder: made if need be; files of the same names in it are replaced.
-        code: Python files of the user's own that register methods, to be kept too.
-        formats: of the figure; PNG and SVG unless given.
-        width: of the figure; that of a screen unless given.
-    """
+    """Write the folder of a sweep; see `Sweep.save`."""
     printing = Printing.asked(formats, width) or ON_SCREEN
     place = make_folder(folder)
     with FolderLock(place):
@@ -178,7 +463,7 @@ class _SoFar:
 
 
 def _write(found: Sweep, place: Path, code: list[Path], printing: Printing) -> None:
-    from joulemesh.study.formats import flat
+    from joulemesh.study.folder import flat
     from joulemesh.views.latex import sweep_table
     from joulemesh.views.style import save_figure  # loads Matplotlib
     from joulemesh.views.sweep import render_sweep
@@ -226,11 +511,7 @@ def _record(what: Asked | Sweep, target: float | None, rates: Sequence[float]) -
 
 
 def command_for(found: Sweep, code: Sequence[Path] = ()) -> str | None:
-    """The command that makes the sweep again, to be typed in its folder.
-
-    Returns:
-        None for seeds or values that no command can name: Python can (`joulemesh.sweep`).
-    """
+    """The command that makes the sweep again, to be typed in its folder."""
     first = found.scenario.seed
     if found.seeds != tuple(range(first, first + len(found.seeds))):
         return None
@@ -259,11 +540,7 @@ def _written(value: Any) -> str:
 
 
 def _begin(place: Path, asked: Mapping[str, Any]) -> None:
-    """Take a folder into use: an empty one, or that of a sweep of which this one has all.
-
-    Raises:
-        ScenarioError: it holds another sweep.
-    """
+    """Take a folder into use: an empty one, or that of a sweep of which this one has all."""
     path = place / RECORD
     now = parse_json(json.dumps(asked))
     if path.exists():

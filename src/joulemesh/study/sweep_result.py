@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FIGURES", "Figure", "Point", "Sweep", "column_of"]
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,21 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """A column of the table that can be drawn.
+    """A column of the table that can be drawn."""
 
-    Attributes:
-        name: of the column.
-        words: what it is, for axes.
-        short: what a switch that shows it says.
-        unit: joules, seconds, or none.
-        share: does it lie between 0 and 1, and is written in per cent?
-    """
-
-    name: str
-    words: str
-    short: str
-    unit: str = ""
-    share: bool = False
+    name: str  # of the column
+    words: str  # what it is, for axes
+    short: str  # what a switch that shows it says
+    unit: str = ""  # joules, seconds, or none
+    share: bool = False  # does it lie between 0 and 1, and is written in per cent?
 
 
 FIGURES = (
@@ -61,21 +51,13 @@ _WORDS = ("description", "citation")  # of methods, the same in every combinatio
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of the varied fields, and what was found there.
+    """One combination of the varied fields, and what was found there."""
 
-    Attributes:
-        at: of each varied field, the place of its value.
-        runs: one row for each method and seed, without the varied fields.
-        methods: one row for each method, with intervals and differences.
-        reason: why nothing could run there; empty if something did.
-        refused: did its values not go together, so that there was nothing to plan?
-    """
-
-    at: tuple[int, ...]
-    runs: tuple[Row, ...]
-    methods: tuple[Row, ...]
-    reason: str = ""
-    refused: bool = False
+    at: tuple[int, ...]  # of each varied field, the place of its value
+    runs: tuple[Row, ...]  # one row for each method and seed, without the varied fields
+    methods: tuple[Row, ...]  # one row for each method, with intervals and differences
+    reason: str = ""  # why nothing could run there; empty if something did
+    refused: bool = False  # did its values not go together, so that there was nothing to plan?
 
     @classmethod
     def found(cls, at: tuple[int, ...], comparison: Comparison) -> Point:
@@ -343,9 +325,5 @@ class Sweep:
 
 
 def column_of(field: str) -> str:
-    """A varied field's column; the scenario's own seed is not that of a repetition.
-
-    >>> column_of("devices.count"), column_of("seed")
-    ('devices.count', 'scenario.seed')
-    """
+    """A varied field's column; the scenario's own seed is not that of a repetition."""
     return "scenario.seed" if field == "seed" else field

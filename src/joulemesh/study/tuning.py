@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Final", "Judged", "Rung", "Tuning", "front"]
-
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -16,11 +14,10 @@ from numpy.typing import NDArray
 
 from joulemesh.models.curves import score_place
 from joulemesh.scenario import Scenario
-from joulemesh.study.objective import Objective, Score, final_scores
 from joulemesh.study.pricing import Candidate, Offer, Priced
 from joulemesh.study.record import Record
 from joulemesh.study.runs import Runs, Table
-from joulemesh.study.space import Space
+from joulemesh.study.search import Objective, Score, Space, final_scores
 from joulemesh.study.statistics import Estimate, estimate, paired
 from joulemesh.training.software import trained_by
 
@@ -29,62 +26,37 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Judged:
-    """How one candidate did in one rung.
+    """How one candidate did in one rung."""
 
-    Attributes:
-        candidate: its number.
-        score: by the objective; None where the share does not pay for an iteration.
-        accuracy: of the mean model at the end, or another score, mean over seeds; NaN if there is
-            none.
-        energy_j: joules of all devices within the share.
-        time_s: seconds within the share.
-        iterations: within the share.
-        kept: does it go on, or win?
-    """
-
-    candidate: int
-    score: Score | None
+    candidate: int  # its number
+    score: Score | None  # by the objective; None where the share does not pay for an iteration
+    # of the mean model at the end, or another score, mean over seeds; NaN if there is none
     accuracy: float
-    energy_j: float
-    time_s: float
-    iterations: int
-    kept: bool
+    energy_j: float  # joules of all devices within the share
+    time_s: float  # seconds within the share
+    iterations: int  # within the share
+    kept: bool  # does it go on, or win?
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One rung.
+    """One rung."""
 
-    Attributes:
-        share: of the budget.
-        rows: its candidates, the best first.
-    """
-
-    share: float
-    rows: tuple[Judged, ...]
+    share: float  # of the budget
+    rows: tuple[Judged, ...]  # its candidates, the best first
 
 
 @dataclass(frozen=True, eq=False)
 class Final:
-    """A plan on fresh seeds and on test samples that no choice was made by.
+    """A plan on fresh seeds and on test samples that no choice was made by."""
 
-    Attributes:
-        candidate: which.
-        iterations: n.
-        energy_j: joules of all devices.
-        time_s: seconds.
-        runs: one for each fresh seed.
-        by: the metric that is the score.
-        notes: what a reader of the plan should know, one line each.
-    """
-
-    candidate: Candidate
-    iterations: int
-    energy_j: float
-    time_s: float
-    runs: tuple[Record, ...]
-    by: str = "accuracy"
-    notes: tuple[str, ...] = ()
+    candidate: Candidate  # which
+    iterations: int  # n
+    energy_j: float  # joules of all devices
+    time_s: float  # seconds
+    runs: tuple[Record, ...]  # one for each fresh seed
+    by: str = "accuracy"  # the metric that is the score
+    notes: tuple[str, ...] = ()  # what a reader of the plan should know, one line each
 
     @property
     def accuracy(self) -> FloatArray:
@@ -288,19 +260,7 @@ def front(
     accuracy: Sequence[float],
     better: Literal["higher", "lower"] = "higher",
 ) -> list[int]:
-    """The places of the points that no other beats: none costs less and is as accurate.
-
-    Args:
-        cost: joules or seconds.
-        accuracy: or another score; NaN where there is none.
-        better: whether higher or lower scores are better.
-
-    Returns:
-        Places in the order of cost.
-
-    >>> front([3.0, 1.0, 2.0, 4.0], [0.8, 0.5, 0.4, 0.8])
-    [1, 0]
-    """
+    """The places of the points that no other beats: none costs less and is as accurate."""
     found: list[int] = []
     accuracy = [one if better == "higher" else -one for one in accuracy]
     order = sorted(range(len(cost)), key=lambda k: (cost[k], -accuracy[k]))

@@ -15,7 +15,7 @@ from joulemesh.base.units import column, duration, energy
 from joulemesh.metrics import Metric, reported
 from joulemesh.models.curves import Curve, curves_of
 from joulemesh.study.comparison import AXES, Comparison
-from joulemesh.study.entry import Entry, across, gathered
+from joulemesh.study.record import Entry, across, gathered
 from joulemesh.study.runs import about
 from joulemesh.study.statistics import band
 from joulemesh.views import report, words

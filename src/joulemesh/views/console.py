@@ -26,8 +26,7 @@ from joulemesh.base.units import column, duration, energy
 from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
 from joulemesh.models.curves import Curve
 from joulemesh.planning.plan import Account, Plan, spent_on
-from joulemesh.study.result import Result
-from joulemesh.study.result_worlds import WorldsResult
+from joulemesh.study.result import Result, WorldsResult
 from joulemesh.views.tables import figure_text, open_text, own_heading, target_text
 from joulemesh.views.terminal import Column, picture, show_row, show_table
 from joulemesh.views.words import by_section, percent

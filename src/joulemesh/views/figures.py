@@ -27,7 +27,7 @@ from joulemesh.base.errors import ScenarioError
 from joulemesh.base.units import prefixed
 from joulemesh.scenario.varied import Varied
 from joulemesh.study.comparison import AXES, Comparison
-from joulemesh.study.entry import Entry, across
+from joulemesh.study.record import Entry, across
 from joulemesh.study.statistics import band, estimate
 from joulemesh.study.sweep_result import Figure as Column
 from joulemesh.study.sweep_result import Sweep

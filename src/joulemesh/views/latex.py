@@ -27,10 +27,9 @@ from joulemesh.base.printable import printable
 from joulemesh.base.units import prefixed
 from joulemesh.data.dataset import dataset_words
 from joulemesh.scenario.varied import Varied
-from joulemesh.study.comparison import Comparison
-from joulemesh.study.significance import Judgement, judged, merits
+from joulemesh.study.comparison import Comparison, Judgement, judged, merits
+from joulemesh.study.runs import default_target
 from joulemesh.study.sweep_result import Sweep
-from joulemesh.study.target import default_target
 from joulemesh.views.tables import method_text, open_text, scale_of, words_of
 from joulemesh.views.words import device_words
 

@@ -34,7 +34,7 @@ from joulemesh.base.units import column, duration, energy
 from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
 from joulemesh.models.curves import COUNTS, column_names
 from joulemesh.planning.plan import Account, Plan, spent_on
-from joulemesh.study.target import to_target
+from joulemesh.study.runs import to_target
 from joulemesh.tolerance import within
 from joulemesh.views import words
 from joulemesh.views.charts import BINDING_WORDS, Histogram, chart_data

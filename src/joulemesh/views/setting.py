@@ -18,7 +18,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.registries import PARTITIONS
 from joulemesh.scenario import Network, Scenario, Training
 from joulemesh.study.comparison import Comparison
-from joulemesh.study.entry import gathered
+from joulemesh.study.record import gathered
 from joulemesh.views.words import Subject, device_words, model_words
 from joulemesh.world.topology import topology_of
 

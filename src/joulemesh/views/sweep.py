@@ -13,9 +13,9 @@ from typing import Any
 from scipy import special
 
 from joulemesh.base.units import duration, energy
+from joulemesh.study.runs import default_target
 from joulemesh.study.statistics import CONFIDENCE
 from joulemesh.study.sweep_result import Figure, Sweep
-from joulemesh.study.target import default_target
 from joulemesh.views import report, words
 from joulemesh.views.page import render_page
 from joulemesh.views.tables import (

@@ -51,7 +51,7 @@ from joulemesh.base.units import duration, energy, prefixed, si, unit_of
 from joulemesh.metrics import Metric
 from joulemesh.scenario.varied import Varied
 from joulemesh.study.comparison import Comparison
-from joulemesh.study.entry import FIGURE, gathered
+from joulemesh.study.record import FIGURE, gathered
 from joulemesh.study.runs import about
 from joulemesh.study.statistics import Estimate, estimate
 from joulemesh.study.sweep_result import Point, Sweep

@@ -13,7 +13,7 @@ from joulemesh.base.errors import JoulemeshError
 from joulemesh.base.units import duration, energy
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan as plan_of
-from joulemesh.study.entry import gathered
+from joulemesh.study.record import gathered
 from joulemesh.study.statistics import Estimate, estimate
 from joulemesh.study.tuning import Final, Judged, Tuning, front
 from joulemesh.views import report, words

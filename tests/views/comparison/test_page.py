@@ -19,9 +19,9 @@ from joulemesh.base.checksums import verified
 from joulemesh.base.errors import ScenarioError
 from joulemesh.methods import lookup
 from joulemesh.scenario import Scenario
-from joulemesh.study.bench import DEFAULT_METHODS
+from joulemesh.study.compare import DEFAULT_METHODS
 from joulemesh.study.comparison import Comparison
-from joulemesh.study.entry import Entry
+from joulemesh.study.record import Entry
 from joulemesh.training.jax.engine import Engine
 from joulemesh.views.comparison import render_comparison
 from joulemesh.views.tables import show_comparison

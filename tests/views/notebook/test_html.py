@@ -15,7 +15,7 @@ import joulemesh
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import Comparison
-from joulemesh.study.entry import Entry
+from joulemesh.study.record import Entry
 from joulemesh.study.result import Result
 from joulemesh.views.notebook import curve_svg
 from tests.browser import Browser

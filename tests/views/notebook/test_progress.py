@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import joulemesh
-from joulemesh.study.bench import Progress as Compared
+from joulemesh.study.compare import Progress as Compared
 from joulemesh.study.request import Progress
 from joulemesh.views.progress import ProgressBar, bar_html, described, in_notebook
 

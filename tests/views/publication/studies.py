@@ -11,7 +11,7 @@ from joulemesh.metrics import reported
 from joulemesh.models.curves import column_names
 from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import Comparison
-from joulemesh.study.entry import Entry
+from joulemesh.study.record import Entry
 
 
 def entry(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import joulemesh
-from joulemesh.study.cite import references, used_by
+from joulemesh.study.paper import references, used_by
 from joulemesh.views.figures import comparison_figure
 from joulemesh.views.latex import comparison_table
 from joulemesh.views.plan_figure import plan_figure

@@ -1,6 +1,8 @@
-"""`joulemesh watch`: a deployed fleet on a web page of this machine."""
+"""Pages that this machine serves: `joulemesh studio`, `watch`."""
 
 from __future__ import annotations
+
+__all__ = ["studio", "watch"]
 
 import webbrowser
 from pathlib import Path
@@ -9,12 +11,60 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from joulemesh.base.printable import say
-from joulemesh.cli.common import FleetArgument, JsonOption, LoadOption, load_files
+from joulemesh.cli.common import (
+    FileArgument,
+    FleetArgument,
+    JsonOption,
+    LoadOption,
+    PresetOption,
+    SetOption,
+    load_files,
+    read_scenario,
+)
 
 if TYPE_CHECKING:
+    from joulemesh.studio.server import Address
     from joulemesh.views.deployment.charts import Curve
 
-__all__ = ["watch"]
+
+def studio(
+    file: FileArgument = None,
+    preset: PresetOption = None,
+    changes: SetOption = None,
+    load: LoadOption = None,
+    port: Annotated[
+        int,
+        typer.Option("--port", min=0, max=65535, help="Where to listen; 0: any that is free."),
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
+    ] = True,
+    json: JsonOption = False,
+) -> None:
+    """Plan on a web page: change a field, drag a device, and see the plan at once.
+
+    The page is served on this machine only (127.0.0.1), to whoever has the address that is
+    printed. With --json nothing is served: all that the page would show is printed.
+    """
+    scenario = read_scenario(file, preset, changes, load)
+    if json:
+        from json import dumps
+
+        from joulemesh.studio.document import document
+
+        typer.echo(dumps(document(scenario)))
+        return
+    from joulemesh.studio.server import serve
+
+    def ready(address: Address) -> None:
+        say(f"studio at {address.url}")
+        say("Ctrl-C ends it.", err=True)
+        if browser:
+            from webbrowser import open as open_page
+
+            open_page(address.url)
+
+    serve(scenario, path=file, port=port, load=load or [], ready=ready)
 
 
 def watch(

@@ -1,17 +1,64 @@
-"""`joulemesh profiles`: hardware and radios by name, with their figures and sources."""
+"""What a scenario begins with: `joulemesh new`, `init`, `profiles`, `schema`."""
 
 from __future__ import annotations
 
+__all__ = ["init", "new", "profiles", "schema"]
+
 import dataclasses
+import json
 import json as json_format
+import shlex
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from joulemesh.base.printable import say
 from joulemesh.cli import completion
-from joulemesh.cli.common import JsonOption
+from joulemesh.cli.common import (
+    JsonOption,
+    LoadOption,
+    PresetOption,
+    SetOption,
+    load_files,
+    read_scenario,
+    write_text,
+)
+from joulemesh.scenario import Scenario
 
-__all__ = ["profiles"]
+
+def new(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
+) -> None:
+    """Lay out a project: a scenario, a device table, data and a model of your own, and a README.
+
+    It runs as it stands; put your own devices, data and model in the place of the invented ones.
+    """
+    from joulemesh.templates import lay_out
+
+    made = lay_out(folder)
+    say(f"wrote {', '.join(path.name for path in made)} in {folder}; now:")
+    there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
+    say(f"{there}python data.py && joulemesh plan scenario.toml")
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")],
+    preset: PresetOption = None,
+    changes: SetOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write a scenario file in which every field is explained."""
+    from joulemesh.planning.notes import figures
+    from joulemesh.scenario.varied import value_of
+
+    scenario = read_scenario(None, preset, changes)
+    # Figures that decide the plan are given in the file, as far as no profile or table gives them.
+    names = [one.name for one in figures(scenario) if one.origin.kind in ("assumed", "preset")]
+    figure = {name: value_of(scenario, name) for name in names}
+    scenario = scenario.override({k: value for k, value in figure.items() if value is not None})
+    write_text(file, scenario.to_toml(comments=True), force=force)
+    say(f"wrote {file}; now: joulemesh plan {file}")
 
 
 def profiles(
@@ -86,3 +133,9 @@ def _one(profile: Any, console: Any) -> None:
         lines.append(f"  {source.title}, {source.year} ({source.how})")
         lines += [f"    for {source.gives}", f"    {source.url}"]
     console.print(Text("\n".join(lines)), soft_wrap=True)
+
+
+def schema(load: LoadOption = None) -> None:
+    """Print the JSON Schema of a scenario file, so that editors complete and check it."""
+    load_files(load)
+    typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
