@@ -56,6 +56,7 @@ class ByHand:
         settings: Settings = SETTINGS,
         state: Durable | None = None,
     ) -> None:
+        self.epoch = 1
         self.device, self.setup = device, setup or Setup(3, TRIANGLE, "tree")
         self.planner = VirtualPlanner(self.setup)
         view = self.planner.first((battery_j,) * self.setup.devices)
@@ -69,7 +70,7 @@ class ByHand:
             self.meter,
             settings,
             signer,
-            epoch=1,
+            epoch=self.epoch,
             spares=self.setup.spares,
         )
         self.now, self.disk, self.planning = 0.0, True, True
@@ -121,6 +122,8 @@ class ByHand:
         if isinstance(message, Beat):
             self._beats += 1
             message = replace(message, count=self._beats, echo=(1, 10**6))
+        if isinstance(message, Recall):
+            message = replace(message, epoch=message.epoch or self.epoch)
         return self.handle(Received(sender, message))
 
     def flood(self, origin: int, body: Body) -> list[Effect]:

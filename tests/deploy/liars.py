@@ -71,6 +71,7 @@ def fleet_with(
     seed: int = 0,
     spoil: Callable[[Part], Part] | None = None,
     ends: bool = True,
+    total_s: float | None = None,
 ) -> Lies:
     """Run a fleet of five of which device 1 lies; the audit sees no broken invariant.
 
@@ -78,8 +79,9 @@ def fleet_with(
         lie: what the liar does, at ``at_s``.
         spoil: what it makes of the parts that it sends from then on.
         ends: must the fleet reach its end all the same?
+        total_s: time allowed to all iterations.
     """
-    setup = Setup(5, links, scheme, iterations=iterations)
+    setup = Setup(5, links, scheme, iterations=iterations, total_s=total_s)
     case = Case(
         seed, setup, (1e4,) * 5, 1.5, "go-on", Weather(), (), (), at_s, odd=-1 if ends else 99
     )

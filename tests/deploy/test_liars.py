@@ -10,10 +10,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from joulemesh.deploy.effects import Effect, End, Event, Note
+from joulemesh.deploy.effects import Effect, End, Event, Note, Send
 from joulemesh.deploy.messages import (
     Accept,
     Accepted,
+    FleetRoster,
     Flood,
     Given,
     Join,
@@ -31,13 +32,18 @@ from joulemesh.deploy.node.council import Council
 from joulemesh.deploy.node.planbook import Planbook
 from joulemesh.deploy.signing import signed_text
 from joulemesh.deploy.view import FINISHED, UNHELD, Proof, View, Vote, fingerprint
-from joulemesh.deploy.virtual.hardware import VirtualSigner
+from joulemesh.deploy.virtual.hardware import AUTHORITY, VirtualSigner
 from joulemesh.deploy.virtual.machine import Machine
 from joulemesh.deploy.virtual.setup import Setup, VirtualPlanner
 from tests.deploy.by_hand import TRIANGLE, ByHand, only, proven, said, signed
 from tests.deploy.liars import COMPLETE, LIAR, RING, Lie, Lies, fleet_with
 
 HONEST = {0, 2, 3, 4}
+
+
+def sent(world: ByHand) -> list[tuple[int, object]]:
+    """(receiver, message) of all that a device has sent."""
+    return [(one.to, one.message) for one in only(world.effects, Send)]
 
 
 def undisturbed(lies: Lies) -> None:
@@ -208,6 +214,39 @@ def test_it_cannot_stop_the_fleet_for_want_of_joules() -> None:
     assert not lies.noted("infeasible")
 
 
+LATE_VIEW = View(1, 1, (0, 1, 2), left_j=(9e5,) * 3, elapsed_s=1e6)
+
+
+def test_it_cannot_stop_the_fleet_for_want_of_time() -> None:
+    """All count the same seconds by the plan's clock: nobody believes that it is over."""
+
+    def lie(lies: Lies) -> None:
+        late = replace(POOR, left_j=FULL, elapsed_s=1e6)
+        lies.flood(LIAR, Replan(0, "I am short"))
+        for ballot in ((1, 0), (1, LIAR), (2, 0)):
+            lies.flood(LIAR, Promise(1, ballot, None, 0, 1e4, 1e6))
+        for after_s in (0.1, 0.2, 0.3):
+            lies.fleet.clock.after(after_s, lies.flood, LIAR, NoPlan(late, "time is up"))
+
+    lies = fleet_with(lie, iterations=20, total_s=50.0)
+    assert lies.fleet.complete == {0, 1, 2, 3, 4}
+    assert not lies.noted("infeasible")
+
+
+def test_a_device_believes_no_seconds_that_its_plan_has_not() -> None:
+    world = ByHand(setup=Setup(3, TRIANGLE, "tree", total_s=60.0)).begin()
+    world.flood(1, Replan(0, "short"))
+    found = world.flood(LIAR, Promise(1, (1, 0), None, 0, 9e5, 1e6))
+    assert [note.kind for note in only(found, Note)] == ["unsound"]
+    found = world.flood(2, Promise(1, (1, 0), None, 0, 9e5, 0.0))
+    assert {one.view.elapsed_s for one in said([*found, *world.tick(8)], Accept)} == {0.0}
+    other = ByHand(2, setup=world.setup).begin()
+    other.flood(LIAR, Prepare(1, (1, LIAR)))
+    found = other.flood(LIAR, Accept((1, LIAR), replace(LATE_VIEW, digest="ab" * 32)))
+    assert not said(found, Accepted)
+    assert not only(other.flood(LIAR, NoPlan(LATE_VIEW, "time is up")), End)
+
+
 def test_a_device_accepts_no_view_that_makes_it_poorer() -> None:
     world = ByHand().begin()
     (promise,) = set(said(world.flood(LIAR, Prepare(1, (1, LIAR))), Promise))
@@ -227,10 +266,10 @@ def test_it_can_send_wrong_parameters() -> None:
 
 
 CLAIMS = [
-    Promise(1, (1, 0), None, 0, 1e12, 1.0),  # more joules than any battery holds
-    Promise(1, (1, 0), None, 0, 0.0, 1.0),
-    Promise(1, (1, 0), None, 0, 1e4, 1.0, pace=1e6),
-    Promise(1, (1, 0), None, 3, 1e4, 1.0),  # iterations that it has not done
+    Promise(1, (1, 0), None, 0, 1e12, 0.0),  # more joules than any battery holds
+    Promise(1, (1, 0), None, 0, 0.0, 0.0),
+    Promise(1, (1, 0), None, 0, 1e4, 0.0, pace=1e6),
+    Promise(1, (1, 0), None, 3, 1e4, 0.0),  # iterations that it has not done
 ]
 
 
@@ -239,7 +278,7 @@ def test_it_can_claim_a_battery_a_pace_and_iterations_of_its_own(claim: Promise)
     """The view has what it claims, and no other figure of the view is another for it."""
     world = ByHand(0).begin()
     world.flood(1, Replan(0, "short"))
-    honest = Promise(1, (1, 0), None, 0, 9e5, 1.0)
+    honest = Promise(1, (1, 0), None, 0, 9e5, 0.0)
     world.flood(LIAR, claim)
     found = [*world.flood(2, honest), *world.tick(8)]
     (view,) = {one.view for one in said(found, Accept)}
@@ -264,7 +303,7 @@ def test_nobody_waits_for_ever_for_iterations_that_a_liar_only_claims() -> None:
 
         node.handle = silent
         lies.flood(LIAR, Prepare(1, (1, LIAR)))
-        lies.flood(LIAR, Promise(1, (1, LIAR), None, 2, 1e4, 1.0))
+        lies.flood(LIAR, Promise(1, (1, LIAR), None, 2, 1e4, 0.1))
 
     lies = fleet_with(lie, ends=False)
     for device in HONEST:
@@ -280,6 +319,90 @@ def test_it_can_ask_for_another_plan_again_and_again() -> None:
     lies = fleet_with(lie, iterations=20)
     assert 2 <= lies.fleet.audit.newest().number <= 7
     assert lies.fleet.complete == {0, 1, 2, 3, 4}
+
+
+def test_whose_training_it_says_to_hang_is_out_and_comes_back_later_each_time() -> None:
+    """Device 3 is put out again and again, and each time it asks after a longer wait."""
+    out: list[tuple[float, float]] = []  # when it was put out, and taken in again
+
+    def lie(lies: Lies) -> None:
+        newest, now = lies.fleet.audit.newest(), lies.fleet.clock.now
+        if 3 in newest.members:
+            if out and not out[-1][1]:
+                out[-1] = (out[-1][0], now)
+            if len(out) == 3:
+                return
+            lies.flood(LIAR, Suspect(newest.number, 3, "its training hangs", hung=True))
+        elif not out or out[-1][1]:
+            out.append((now, 0.0))
+        lies.fleet.clock.after(0.05, lie, lies)
+
+    lies = fleet_with(lie, iterations=60)
+    assert lies.fleet.complete == {0, 1, 2, 3, 4}
+    away_s = [back - gone for gone, back in out]
+    assert len(away_s) == 3
+    assert away_s[0] < away_s[1] < away_s[2]
+
+
+def test_it_can_propose_again_and_again_until_another_takes_over() -> None:
+    """The longest time without a commit is bounded, however many ballots it uses."""
+    commits: list[float] = []
+
+    def lie(lies: Lies) -> None:
+        at = iter(range(1, 40))
+
+        def propose() -> None:
+            done = max(lies.fleet.audit.committed(one).iteration for one in HONEST)
+            commits.append(done)
+            attempt = next(at, 0)
+            if attempt:
+                number = lies.fleet.audit.newest().number + 1
+                lies.flood(LIAR, Prepare(number, (attempt, LIAR)))
+                lies.fleet.clock.after(0.3, propose)
+
+        propose()
+
+    lies = fleet_with(lie, iterations=60)
+    assert lies.fleet.complete == {0, 1, 2, 3, 4}
+    still = max(commits.count(one) for one in set(commits) - {commits[-1]} or {commits[0]})
+    assert still >= 2
+    assert 0.3 * still <= 16 * 1.5
+
+
+def test_a_liar_that_proposes_takes_a_retired_device_in_and_the_next_view_puts_it_out() -> None:
+    world = ByHand().begin()
+    text = FleetRoster(1, (), (2,), "")
+    signature = VirtualSigner(AUTHORITY).sign(signed_text(text))
+    plan = world.planned(View(1, 1, (0, 1, 2), left_j=(9e5,) * 3)).plan
+    assert plan is not None
+    world.hear(1, Refused("it is over", (proven(plan.view, 1, 2),)))
+    found = world.hear(1, replace(text, signature=signature))
+    assert said(found, Prepare)
+    asked = said([*found, *world.tick(4, view=1)], Prepare)[-1].ballot
+    found = world.flood(1, Promise(2, asked, None, 0, 9e5, 0.0))
+    found += world.flood(2, Promise(2, asked, None, 0, 9e5, 0.0))
+    assert {one.view.members for one in said([*found, *world.tick(8, view=1)], Accept)} == {(0, 1)}
+
+
+def test_a_roster_that_a_liar_keeps_to_itself_comes_by_another_way() -> None:
+    world = ByHand(2).begin()
+    text = FleetRoster(1, (), (0,), "")
+    signature = VirtualSigner(AUTHORITY).sign(signed_text(text))
+    world.hear(0, replace(text, signature=signature))
+    assert [to for to, one in sent(world) if isinstance(one, FleetRoster)] == [0, LIAR]
+
+
+def test_two_that_lie_together_are_a_majority_of_three() -> None:
+    """Any view that all devices plan alike, whatever it leaves of device 0; no other."""
+    for digest, takes in (("", True), ("ab" * 32, False)):
+        world = ByHand().begin()
+        poor = View(1, 1, (0, 1, 2), left_j=(1e3, 9e5, 9e5))
+        plan = world.planned(poor).plan
+        assert plan is not None
+        view = replace(plan.view, digest=digest or plan.view.digest)
+        found = world.hear(1, Refused("it is over", (proven(view, 1, 2),)))
+        assert world.state.views[-1] == view
+        assert bool(only(found, End)) is not takes
 
 
 def test_as_the_one_that_proposes_it_can_leave_others_out_and_they_come_back() -> None:
@@ -330,7 +453,7 @@ def test_it_cannot_claim_iterations_that_nobody_can_have_done() -> None:
     world.flood(1, Replan(0, "short"))
     found = world.flood(LIAR, Promise(1, (1, 0), None, 4, 9e5, 1.0))
     assert [note.kind for note in only(found, Note)] == ["unsound"]
-    found = world.flood(2, Promise(1, (1, 0), None, 0, 9e5, 1.0))
+    found = world.flood(2, Promise(1, (1, 0), None, 0, 9e5, 0.0))
     assert {accept.view.start for accept in said([*found, *world.tick(8)], Accept)} == {1}
 
 

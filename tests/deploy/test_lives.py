@@ -105,6 +105,40 @@ def test_who_has_what_it_had_goes_on(saves: int) -> None:
     assert said(world.flood(1, Prepare(1, (1, 1))), Promise)
 
 
+def test_what_was_said_to_an_earlier_run_does_not_count() -> None:
+    """It may come late, to a run that has lost its folder since, and knows of nothing."""
+    world = ByHand()
+    world.start()
+    late = Recall(None, epoch=17)
+    found = [*world.hear(1, late), *world.hear(2, late), *world.tick(2)]
+    assert not only(found, Train)
+    assert only([*world.hear(1, Recall()), *world.hear(2, Recall())], Train)
+
+
+def test_a_copy_of_a_folder_votes_once_all_neighbours_have_recalled() -> None:
+    """It may be older than a vote that one of them knows of; it works, and asks for nothing."""
+    known = Recall(account(0.0, 0, saves=50))
+    copy = replace(folder(3, 9, 50), folder="copied")
+    world = ByHand(state=copy)
+    world.start()
+    found = [*world.hear(1, known), *world.hear(1, Beat(1, 0, 0, "training"))]
+    found += world.tick(40, beating=(1,))
+    assert only(found, Train)
+    assert not said(found, Join)
+    assert not said(world.flood(1, Prepare(1, (1, 1))), Promise)
+    assert not any(one.account and one.account.sure for one in said(found, Beat))
+    world.hear(2, known)
+    assert world.state.folder == "whole"
+    assert said(world.flood(1, Prepare(1, (1, 1))), Promise)
+
+
+def test_a_copy_of_a_folder_that_is_too_old_is_lost() -> None:
+    copy = replace(folder(3, 9, 50), folder="copied")
+    world, found = started(Recall(), Recall(account(3.0, 4, saves=51)), state=copy)
+    assert world.state.folder == "lost"
+    assert said(found, Join)
+
+
 def test_a_new_device_that_nobody_knows_begins() -> None:
     world, found = started(Recall(), Recall())
     assert only(found, Train)

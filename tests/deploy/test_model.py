@@ -218,7 +218,7 @@ def test_an_ended_device_sends_only_what_its_battery_pays_for() -> None:
 def test_an_ended_device_names_the_views_that_a_late_one_lacks() -> None:
     served = Served(0, ended(), FakeMeter(), 7)  # type: ignore[arg-type]
     recall, told, sign = served.answer(2, Beat(11, 0, 8, "waiting", count=3))
-    assert recall == Recall(None)
+    assert recall == Recall(None, epoch=11)
     assert isinstance(told, Refused)
     assert [view.number for view in told.views] == [1]
     assert isinstance(sign, Beat)

@@ -203,7 +203,7 @@ def test_a_fleet_whose_last_holder_leaves_ends_by_name() -> None:
     world = ByHand().begin()
     world.handle(TrainFailed(1, "it diverged"))
     for other in (1, 2):
-        found = world.flood(other, Promise(1, (1, 0), None, 0, 1e6, 1.0, pending=True))
+        found = world.flood(other, Promise(1, (1, 0), None, 0, 1e6, 0.0, pending=True))
     (view,) = {accept.view for accept in said(found, Accept)}
     assert view.digest == UNHELD
     for other in (1, 2):
@@ -242,7 +242,7 @@ def test_who_proposes_offers_nothing_before_its_own_promise_is_on_disk() -> None
     ballot = next(one.ballot for one in said(found, Prepare))
     assert ballot == prepare.ballot
     for other in (1, 2):
-        found += again.flood(other, Promise(1, ballot, None, 0, 9e5, 1.0))
+        found += again.flood(other, Promise(1, ballot, None, 0, 9e5, 0.0))
     found += again.tick(3)
     assert not said(found, Accept)
     assert said(again.sync(), Accept)
@@ -365,7 +365,7 @@ def test_without_a_plan_everybody_stops_with_everything_saved_and_can_resume() -
     world.planning = False
     world.flood(1, Suspect(0, 2, "not heard for 8 s"))
     world.tick(2, beating=(1,))
-    found = world.flood(1, Promise(1, (1, 0), None, 0, 0.0, 1.0, cut=(2,)))
+    found = world.flood(1, Promise(1, (1, 0), None, 0, 0.0, 0.0, cut=(2,)))
     (plan,) = only(found, Plan)
     found = world.handle(Planned(plan.view, None, "device 1 has 0 J left"))
     assert {one.reason for one in said(found, NoPlan)} == {"device 1 has 0 J left"}
@@ -410,7 +410,7 @@ def test_a_silent_neighbour_is_suspected_and_a_view_without_it_proposed() -> Non
     found = world.tick(10, beating=(1,))
     assert {one.device for one in said(found, Suspect)} == {2}
     assert said(found, Prepare)
-    world.flood(1, Promise(1, (1, 0), None, 0, 1e6, 1.0, cut=(2,)))
+    world.flood(1, Promise(1, (1, 0), None, 0, 1e6, 0.0, cut=(2,)))
     (accept,) = set(said(world.effects, Accept))
     assert accept.view.members == (0, 1)
 
@@ -455,7 +455,7 @@ def test_a_device_reports_its_own_training_and_is_left_out_until_it_has_answered
     asked = next(found for found in (said(world.tick(1), Prepare) for _ in range(40)) if found)
     ballot = asked[0].ballot
     for other in (1, 2):
-        found = world.flood(other, Promise(1, ballot, None, 0, 1e6, 1.0))
+        found = world.flood(other, Promise(1, ballot, None, 0, 1e6, 0.0))
     (accept,) = set(said(world.effects, Accept))
     assert accept.view.members == (1, 2)  # though device 0 has voted, and proposed it
     for other in (1, 2):
@@ -589,6 +589,22 @@ def test_the_fleet_stops_at_the_first_failure_if_told_to() -> None:
     (end,) = only(world.tick(9, beating=(1,)), End)
     assert end.resumable
     assert 'on_failure is "stop"' in end.reason
+
+
+def test_all_that_one_failure_has_stopped_wait_for_each_other_to_be_back() -> None:
+    """They are started one by one: neither silence nor earlier runs stop anybody again."""
+    world = ByHand(settings=replace(SETTINGS, on_failure="stop"))
+    world.start()
+    found = world.hear(1, Recall())
+    found += world.flood(1, Suspect(0, 2, "not heard for 8 s"))
+    found += world.tick(20, beating=(1,))
+    assert not only(found, End)
+    assert not only(found, Train)
+    found = world.hear(2, Recall())
+    found += world.tick(1)
+    assert only(found, Train)
+    world.flood(1, Suspect(0, 2, "not heard for 8 s"))
+    assert only(world.tick(9, beating=(1,)), End)
 
 
 def test_a_minority_stops_and_says_why() -> None:

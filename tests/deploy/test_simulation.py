@@ -74,17 +74,24 @@ _FAILED = [
     861,
     921,
     1023,
+    2030,
     2570,
+    2802,
+    2828,
     3093,
     3206,
+    3683,
     3907,
     3976,
     4940,
     5107,
     5420,
+    5429,
+    5748,
     6318,
     6400,
     7142,
+    7213,
 ]
 
 
@@ -96,6 +103,9 @@ def test_what_once_failed_beyond_the_first_500_holds(seed: int) -> None:
     3093: the only device that knows of a new view is gone for good, and with it the majority;
     4940: a device loses its folder after an average, trains again by another plan, and is given the
     average of what it had trained before; 5107: who is cut off with the last average is not done;
+    2030: all that one failure has stopped wait for each other; 2802: an old copy of a folder does
+    not vote; 2828, 3683: those who hold the parameters cannot pay for giving them to newcomers;
+    5429, 7213: who is short of joules does not leave; 5748: what a neighbour said to an earlier run;
     3907, 6400: a device that has lost its folder does not vote, and 611: not for longer than until
     a view has taken it in; 850, 921, 2570: nobody can pay for giving what others lack; 5420: some
     have ended, and serve the others; 6318: a slow learner stops the fleet each time; 7142: without

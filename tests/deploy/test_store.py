@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import Disk, using
-from joulemesh.deploy.device.store import STATE, Owner, Store
+from joulemesh.deploy.device.store import PLACE, STATE, Owner, Store
 from joulemesh.deploy.effects import Commit, Durable
 from joulemesh.deploy.messages import Part
 from joulemesh.deploy.view import View
@@ -64,6 +65,21 @@ def loaded(folder: Path, owner: Owner = MINE) -> Durable | None:
 def test_all_of_a_state_comes_back(tmp_path: Path) -> None:
     Store(tmp_path, MINE).save(full_state())
     assert same(loaded(tmp_path), full_state())
+
+
+def test_a_copy_of_the_folder_is_known_as_one(tmp_path: Path) -> None:
+    """Another place of the same folder is none; who had lost it before has lost it still."""
+    Store(tmp_path / "run", MINE).save(replace(full_state(), folder="whole"))
+    moved = tmp_path / "run" / ".." / "moved"
+    shutil.move(tmp_path / "run", moved)
+    assert same(loaded(moved), replace(full_state(), folder="whole"))
+    shutil.copytree(moved, tmp_path / "copy")
+    assert same(loaded(tmp_path / "copy"), replace(full_state(), folder="copied"))
+    (moved / PLACE).unlink()
+    assert same(loaded(moved), replace(full_state(), folder="copied"))
+    Store(tmp_path / "gone", MINE).save(replace(full_state(), folder="lost"))
+    shutil.copytree(tmp_path / "gone", tmp_path / "again")
+    assert same(loaded(tmp_path / "again"), replace(full_state(), folder="lost"))
 
 
 def test_the_last_of_many_saves_comes_back_and_the_log_stays_small(tmp_path: Path) -> None:

@@ -90,7 +90,9 @@ class Durable:
         epoch: of the run of the process that wrote this.
         saves: how often the folder has been written.
         folder: ``"new"`` until neighbours have said that they do not know the device; ``"lost"`` if
-            they know more of it than is here, until a view takes it in as it is; else ``"whole"``.
+            they know more of it than is here, until a view takes it in as it is; ``"copied"`` if it
+            is not where it was written, until all of them have said what they know; else
+            ``"whole"``. Only a device whose folder is whole votes.
         roster: the newest that the device has.
         sent: (receiver, message) of mixings with neighbours that are committed here, but not there
             as far as is known: what a receiver that was started again may ask for.
@@ -108,7 +110,7 @@ class Durable:
     accounts: tuple[Account, ...] = ()
     epoch: int = 0
     saves: int = 0
-    folder: Literal["new", "whole", "lost"] = "new"
+    folder: Literal["new", "whole", "lost", "copied"] = "new"
     roster: FleetRoster = NO_ROSTER
 
 

@@ -350,10 +350,12 @@ class Recall:
     Attributes:
         account: the last that the sender remembers; None if there is none.
         whole: does the sender itself remember all its votes?
+        epoch: of the run of the neighbour's process for which it is: it may come to a later one.
     """
 
     account: Account | None = None
     whole: bool = False
+    epoch: int = 0
 
 
 Message: TypeAlias = Part | Beat | Fetch | Given | Absent | Refused | Recall | FleetRoster | Flood

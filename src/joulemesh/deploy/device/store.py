@@ -11,7 +11,7 @@ from __future__ import annotations
 __all__ = ["STATE", "Owner", "Store"]
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -27,7 +27,7 @@ from joulemesh.deploy.messages import Account, FleetRoster, Part
 from joulemesh.deploy.view import View
 from joulemesh.training.tensors import Arrays
 
-STATE = "state.log"
+STATE, PLACE = "state.log", "place"
 FORMAT = "joulemesh node 2"
 _LEAST_LOG = 4 * 2**20
 _MOST_STALE = 4  # times as many bytes as are still referred to
@@ -90,8 +90,9 @@ class _Record:
     planned_s: float
     epoch: int
     saves: int
-    folder: Literal["new", "whole", "lost"]
+    folder: Literal["new", "whole", "lost", "copied"]
     roster: FleetRoster
+    place: tuple[int, int] | None = None
 
 
 class _Held(NamedTuple):
@@ -140,6 +141,8 @@ class Store:
         Raises:
             ScenarioError: the disk is full or cannot be written.
         """
+        if not (self.folder / PLACE).exists():
+            write_bytes(self.folder / PLACE, b"")
         before, number, fresh = dict(self._held), self._number, dict[str, NDArray[Any]]()
         record = self._record(state, fresh)
         used = _numbers_in(record)
@@ -217,7 +220,16 @@ class Store:
             "saves": state.saves,
             "folder": state.folder,
             "roster": asdict(state.roster),
+            "place": self._place(),
         }
+
+    def _place(self) -> tuple[int, int] | None:
+        """What no copy of the folder has: the number of a file in it, and when it was made."""
+        try:
+            found = (self.folder / PLACE).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_ctime_ns
 
     def _plain(self, view: View) -> dict[str, Any]:
         """A view as plain values; the same views are saved again and again."""
@@ -242,6 +254,8 @@ class Store:
             arrays, record, self._size = self._newest()
             self._require_own(record.owner)
             state = _state(record, arrays)
+            if record.place not in (None, self._place()) and state.folder == "whole":
+                state = replace(state, folder="copied")
         except ScenarioError:
             raise
         except (OSError, ValueError, KeyError) as error:

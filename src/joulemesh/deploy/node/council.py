@@ -11,7 +11,7 @@ neighbour comes with its proof, a majority's signed acceptances.
 
 from __future__ import annotations
 
-__all__ = ["Council"]
+__all__ = ["UNREACHED", "Council"]
 
 import math
 from collections.abc import Callable
@@ -37,6 +37,8 @@ from joulemesh.deploy.view import FINISHED, UNHELD, Proof, View, Vote, fingerpri
 
 _Value = tuple[Ballot, str]
 """A ballot, and the fingerprint of what was offered in it."""
+
+UNREACHED = "no device that holds the parameters of the fleet can be reached"
 
 _NONE: Ballot = (0, -1)
 _KEPT = 32  # views that are remembered for those who were away
@@ -184,7 +186,8 @@ class Council:
         # What is left out here no majority can have accepted: every member judges it alike.
         self._choose(proposal)
 
-    def _choose(self, proposal: _Proposal) -> None:
+    def _choose(self, proposal: _Proposal, refused: Planned | None = None) -> None:
+        """Choose a view, once more without some after another was refused a plan."""
         triggers, last = self._triggers, self._plans.last()
         view = next_view(
             self._context.view,
@@ -194,7 +197,9 @@ class Council:
             self._context.links,
             triggers.hung,
         )
-        if view is None:
+        if view is None and refused is not None:  # without those who are short, who do not leave
+            self._say_no_plan(refused)
+        elif view is None:
             self._end_without_parameters(proposal)
         elif last is not None and view.start > last:
             self._offer(replace(view, digest=FINISHED))
@@ -209,7 +214,7 @@ class Council:
         """
         context, promises = self._context, proposal.promises
         if set(context.view.members) - promises.keys():
-            context.end("no device that holds the parameters of the fleet can be reached")
+            context.end(UNREACHED)
             return
         context.note("unheld", view=self._number)
         view = replace(
@@ -220,6 +225,7 @@ class Council:
             left_j=tuple(promises[one].left_j for one in context.view.members),
             elapsed_s=max(said.elapsed_s for said in promises.values()),
             gifts=(),
+            lives=(),
             digest=UNHELD,
         )
         self._offer(view)
@@ -242,12 +248,15 @@ class Council:
         if event.plan is not None:
             self._offer(replace(event.view, digest=event.plan.view.digest))
         elif self._triggers.turn_away():  # once more without those who ask for something
-            self._choose(proposal)
+            self._choose(proposal, event)
         else:
-            said = NoPlan(event.view, event.refusal)
-            self._floods.say(said)
-            self.no_plan(self._context.device, said)
+            self._say_no_plan(event)
         return True
+
+    def _say_no_plan(self, event: Planned) -> None:
+        said = NoPlan(event.view, event.refusal)
+        self._floods.say(said)
+        self.no_plan(self._context.device, said)
 
     def no_plan(self, origin: int, said: NoPlan) -> None:
         """There is no plan for what is left: stop, and propose again when started again.
@@ -259,6 +268,7 @@ class Council:
             return
         view = replace(said.view, digest="", proof=None)
         sound = self._fault(view) is None and not self._is_poorer(view)
+        sound = sound and not self._is_later(view.elapsed_s)
         refuses = sound and self._plans.refuses(view)
         if refuses is None:
             self._refusals[origin] = said
@@ -312,6 +322,10 @@ class Council:
         self._see(said.ballot)
         if not said.pending and self._is_ahead(said.iteration):
             reason = f"it says that it has done iteration {said.iteration}"
+            self._note_once("unsound", origin, said.number, reason)
+            return
+        if not said.pending and self._is_later(said.elapsed_s):
+            reason = f"it says that its iterations took {said.elapsed_s:g} s"
             self._note_once("unsound", origin, said.number, reason)
             return
         if self._proposal is not None and self._proposal.ballot == said.ballot:
@@ -388,6 +402,8 @@ class Council:
             return f"it starts at {view.start}, and this device has done {done}"
         if self._is_ahead(view.start - 1):
             return f"it starts at {view.start}, and this device has done {done}"
+        if self._is_later(view.elapsed_s):
+            return f"it starts after {view.elapsed_s:g} s, which the plan does not take"
         if self._is_poorer(view):
             return "it leaves this device fewer joules than it has"
         if view.digest == UNHELD and holds:
@@ -405,13 +421,28 @@ class Council:
         Nobody gets further ahead than there are devices between: each waits for its neighbours,
         unless the plan has no part for them.
         """
+        done = self._context.on_disk.commit.iteration
+        return self._keeps_up() and iteration > done + len(self._context.view.members)
+
+    def _keeps_up(self) -> bool:
+        """Does this device take part in the present iterations, so that its own count says much?"""
         context = self._context
         done = context.on_disk.commit.iteration
         if not context.member or not self._hooks.holds():
             return False
-        if self._plans.done(done + 1) or self._plans.aside(done + 1):
+        return not (self._plans.done(done + 1) or self._plans.aside(done + 1))
+
+    def _is_later(self, elapsed_s: float) -> bool:
+        """Can nobody's iterations have taken so long by the plan's clock, which all share?
+
+        Nobody is further ahead than in `_is_ahead`; what was done again may have taken longer by
+        the plan of an older view.
+        """
+        view, before_s = self._context.view, self._context.on_disk.commit.planned_s
+        if elapsed_s <= before_s or not self._keeps_up():
             return False
-        return iteration > done + len(context.view.members)
+        more = len(view.members) + view.number + 1
+        return elapsed_s > before_s + more * self._plans.longest_s()
 
     def _say_accepted(self, ballot: Ballot) -> None:
         accepted = self._context.on_disk.accepted

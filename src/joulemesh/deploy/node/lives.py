@@ -139,7 +139,7 @@ class Lives:
             disk.incarnation,
             disk.epoch,
             disk.saves,
-            context.sure and disk.folder == context.state.folder != "new",
+            context.sure and disk.folder == context.state.folder in ("whole", "lost"),
         )
         if own is None or replace(own, signature="") != made:
             own = replace(made, signature=context.signer.sign(signed_text(made)))
@@ -176,7 +176,7 @@ class Lives:
 
         def send() -> None:
             whole = self._context.on_disk.folder == "whole"
-            recall = Recall(self._former.get(neighbour), whole)
+            recall = Recall(self._former.get(neighbour), whole, epoch)
             self._context.send(neighbour, recall, answered=answered)
 
         self._context.save(self._context.state, send)

@@ -181,6 +181,8 @@ class Node:
             return
         state, epoch = context.state, context.epoch
         state = replace(state, incarnation=state.incarnation + 1, epoch=epoch)
+        if state.folder == "copied":
+            context.note("copied", iteration=state.commit.iteration)
         context.save(state, self._begun)
         context.timer("tick", context.settings.tick_s)
 
@@ -195,6 +197,9 @@ class Node:
         """Begin to work as soon as all neighbours are there, and have said what they remember."""
         told = self._lives.recalled
         self._context.sure |= bool(told) and (self._watch.known() <= told or self._waited())
+        near = set(self._context.neighbours) - set(self._context.roster.retired)
+        if self._context.state.folder == "copied" and near <= told:  # none knows of a newer one
+            self._context.save(replace(self._context.state, folder="whole"))
         if self._work.ready or self._requests.leaving or not self._acquainted():
             return
         self._work.ready = True
@@ -208,8 +213,9 @@ class Node:
         A device that nobody answers is not where its neighbours look for it: perhaps it is the
         second with its name. It keeps still.
         """
-        told = self._lives.recalled
-        near = all(one in told or self._watch.silent(one) for one in self._watch.linked())
+        told, linked = self._lives.recalled, set(self._watch.linked())
+        silent = {one for one in linked if self._watch.silent(one)}
+        near = told - silent >= linked if self._starts_together else told | silent >= linked
         known = bool(told) or not self._context.neighbours
         return known and (near or self._waited()) and self._watch.complete()
 
@@ -217,12 +223,23 @@ class Node:
         """Have neighbours had their time? One that answers but does not recall must not stop it."""
         return self._watch.listened(self._context.settings.starting_s)
 
+    @property
+    def _starts_together(self) -> bool:
+        """Is this device waiting for all others, which one failure has stopped, to be back?
+
+        They come back one by one. Until then silence is no failure, and a suspicion may be of a run
+        that has ended: whoever stopped again for it would be the next that is suspected.
+        """
+        begun = self._work.ready or self._requests.leaving
+        return self._context.settings.on_failure == "stop" and not begun and not self._waited()
+
     def _may_vote(self) -> bool:
         """Does this device know what it has promised and accepted before?
 
         If it has lost its folder, it does not vote for the number that follows its view, nor for
         any other until a view has taken it in as it is now. In a view of two every majority holds
-        the other one: what that one remembers of its own votes is enough.
+        the other one: what that one remembers of its own votes is enough. A copy of a folder may be
+        older than a vote that only some neighbours know of: all of them have to be asked.
         """
         context = self._context
         if not context.lost:
@@ -338,6 +355,8 @@ class Node:
     def _recalled(self, sender: int, said: Recall) -> None:
         """A neighbour has given back what it remembers of this device."""
         context = self._context
+        if said.epoch != context.epoch:  # said before this device was started again
+            return
         taken_in = any((context.device, context.epoch) in one.lives for one in context.state.views)
         if self._lives.recall(sender, said) and not (context.lost or taken_in):
             had, has = said.account, context.on_disk.commit.iteration
@@ -398,7 +417,7 @@ class Node:
         self._look_around()
         self._work.tick()
         self._watch_learner()
-        if self._lives.recalled:
+        if self._lives.recalled and not self._starts_together:
             self._suspect_silent()
         if self._ticks % 4 == 0 and self._lives.recalled:
             self._use_healed_links()
@@ -439,7 +458,7 @@ class Node:
                 self._suspect(said)
 
     def _suspect(self, said: Suspect) -> None:
-        if not self._triggers.suspect(said):
+        if self._starts_together or not self._triggers.suspect(said):
             return
         self._context.note("suspected", device=said.device, reason=said.reason)
         if self._context.settings.on_failure == "stop":

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 __all__ = ["Planbook"]
 
+import math
 from dataclasses import replace
 
 from joulemesh.deploy.effects import Plan, Planned
 from joulemesh.deploy.node.context import NodeContext
 from joulemesh.deploy.plans import ViewPlan
 from joulemesh.deploy.view import FINISHED, UNHELD, View, governing
+
+_PATTERN = 1000  # iterations within which everything has come once
 
 
 class Planbook:
@@ -19,6 +22,7 @@ class Planbook:
         self._context = context
         self._plans: dict[int, ViewPlan] = {}
         self._asked: set[int] = set()
+        self._longest_s: dict[int, float] = {}
         self._checking: set[View] = set()
         self.checked: dict[View, ViewPlan | None] = {}  # of views that are proposed, undigested
 
@@ -120,6 +124,18 @@ class Planbook:
         plan = self._plans.get(governing(self._context.state.views, iteration).number)
         known = plan is not None and 1 <= iteration <= plan.last
         return plan.price(iteration).iteration_s if plan is not None and known else 0.0
+
+    def longest_s(self) -> float:
+        """Planned seconds of the longest iteration of the known plans; infinite without one.
+
+        Their patterns repeat, so that the first iterations of a long plan are enough.
+        """
+        for number, plan in self._plans.items():
+            if number not in self._longest_s:
+                first = range(plan.view.start, min(plan.last, plan.view.start + _PATTERN) + 1)
+                longest_s = max((plan.price(t).iteration_s for t in first), default=0.0)
+                self._longest_s[number] = longest_s
+        return max((self._longest_s[number] for number in self._plans), default=math.inf)
 
     def forget(self, iteration: int) -> None:
         """Drop the plans of views that govern nothing from an iteration on."""

@@ -48,7 +48,7 @@ class Served:
         answers: list[Message] = []
         if (sender, beat.epoch) not in self._recalled:  # it was started: what it had said before
             self._recalled.add((sender, beat.epoch))
-            answers.append(Recall(self._accounts.get(sender)))
+            answers.append(Recall(self._accounts.get(sender), epoch=beat.epoch))
         views = self._state.views
         unknown = tuple(one for one in views if one.number > beat.view and one.proof is not None)
         if unknown:

@@ -8,7 +8,7 @@ import traceback
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Send, Trained
 from joulemesh.deploy.messages import Flood, Message
+from joulemesh.deploy.node.council import UNREACHED
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport.memory import Clock, MemoryNetwork
@@ -34,7 +35,7 @@ _DISK_S = (0.001, 0.02)
 _WAITS = 60.0  # patiences after the last fault, within which a run must have ended
 _CUTS = ("partition", "cut off", "overhears")
 _OVERHEARS = 0.25  # patiences
-_STOPS = 3  # for want of a plan, or for a slow learner: the user has to do something
+_STOPS = 3  # for want of a plan or of parameters, or for a slow learner: then it is the user's turn
 _VIEWS = 80  # more than any run that makes headway
 _EVENTS = 60_000  # more than any run that ends
 
@@ -150,7 +151,10 @@ class VirtualFleet:
         if end.reason.startswith("there is no plan"):
             self._stops[machine.device] += 1
             self.audit.stopped(machine.device, end)
-        elif "failed (training iteration" in end.reason:  # and whatever fails is to stop the fleet
+        unreached = end.reason == UNREACHED and self._well and not self._somebody_gives()
+        if (
+            unreached or "failed (training iteration" in end.reason
+        ):  # and whatever fails is to stop the fleet
             self._stops[machine.device] += 1
         if not end.reason:
             raise InvariantError("whoever ends says why", f"device {machine.device} does not")
@@ -165,6 +169,20 @@ class VirtualFleet:
         else:
             wait_s = (0.5 + self.random.random()) * self.case.patience_s
             self.clock.after(wait_s, self._start, machine)
+
+    def _somebody_gives(self) -> bool:
+        """Is there a member that holds the fleet's parameters, and can pay for giving them?"""
+        view, size = self.audit.newest(), 8 * self.case.setup.size
+        newcomers = {newcomer for newcomer, _ in view.gifts}
+        for machine in (self.machines[one] for one in view.members):
+            lost = machine.device in self._gone | self.case.dead and not machine.up
+            commit, battery = machine.disk.state.commit, machine.battery
+            if lost or (machine.device in newcomers and commit.view < view.number):
+                continue
+            near = self.case.setup.neighbours(machine.device)
+            if any(battery.send_j(to, size) <= battery.left_j() for to in near):
+                return True
+        return False
 
     def failed(self, machine: Machine, error: BaseException) -> None:
         """A node, or what drives it, has a defect."""
@@ -207,7 +225,7 @@ class VirtualFleet:
         elif fault.kind == "raise":
             machine.learner.raises = True
         elif fault.kind == "restore":
-            self._copies[fault] = (machine.disk.state, machine.battery.spent_j())
+            self._copies[fault] = (_copied(machine.disk.state), machine.battery.spent_j())
         elif fault.kind == "wipe":
             self._lose(machine, self._begin, 0.0)
         elif fault.kind == "clone":
@@ -267,7 +285,7 @@ class VirtualFleet:
     def _clone_of(self, machine: Machine) -> Machine:
         """A second machine with a device's name, key and folder, at another address."""
         setup, device = self.case.setup, machine.device
-        disk = Disk(machine.disk.state, self.random, _DISK_S)
+        disk = Disk(_copied(machine.disk.state), self.random, _DISK_S)
         battery = Battery(setup, device, machine.battery.capacity_j)
         battery.forget(machine.battery.spent_j(), 0.0)
         return Machine(
@@ -380,6 +398,11 @@ class VirtualFleet:
                 f"{self.clock.now - self.case.well_s:.1f} s later, devices have committed {where} "
                 f"of {self.case.setup.iterations} iterations in {self.audit.newest()}",
             )
+
+
+def _copied(state: Durable) -> Durable:
+    """What a device finds in a copy of its folder: see `Store.load`."""
+    return replace(state, folder="copied") if state.folder == "whole" else state
 
 
 def _parts(devices: set[int], links: Links) -> list[set[int]]:
