@@ -295,7 +295,7 @@ MUTATIONS = {
         19, rules=((council, "next_view", whoever_votes), (Requests, "_ask", ask_at_once))
     ),
     "a learner that nobody watches": Mutation(
-        31,
+        52,
         rules=(
             (LearnerWatch, "overdue", silence),
             (LearnerWatch, "hopeless", silence),
