@@ -161,7 +161,7 @@ def test_the_journal_and_the_receipt_say_what_has_measured(fleet: Path) -> None:
     histories = [read_history(one / RUN, k, one.name) for k, one in enumerate(folders)]
     assert {one.meter for one in histories} == {"declared 0.001 W"}
     costs, battery_j = planned(plan), plan.world.devices.energy_budget_j
-    made = Receipt.of(histories, costs, costs, fleet="f", plan="p", battery_j=battery_j)
+    made = Receipt(histories, costs, costs, fleet="f", plan="p", battery_j=battery_j)
     assert made.to_csv().count("declared 0.001 W") == 24
     seconds = np.nansum(made.metered.seconds, axis=0)
     assert (made.spent_j > 0).all()

@@ -36,10 +36,10 @@ def test_the_receipt_has_seconds_per_iteration_planned_and_measured() -> None:
     histories = [history(k, {t: 5.0 + step * t for t in (1, 2, 3)}) for k in range(3)]
     assert mean_iteration_s(histories, costs) == pytest.approx((step / 2, step))
     battery_j = plan.world.devices.energy_budget_j
-    made = Receipt.of(histories, costs, costs, fleet="f", plan="p", battery_j=battery_j)
+    made = Receipt(histories, costs, costs, fleet="f", plan="p", battery_j=battery_j)
     said = json.loads(made.to_json())["iteration_s"]
     assert said["ratio"] == pytest.approx(2.0)
     assert said["measured"] == pytest.approx(step)
     empty = [history(k, {}) for k in range(3)]
-    made = Receipt.of(empty, costs, costs, fleet="f", plan="p", battery_j=battery_j)
+    made = Receipt(empty, costs, costs, fleet="f", plan="p", battery_j=battery_j)
     assert json.loads(made.to_json())["iteration_s"]["ratio"] is None

@@ -42,7 +42,7 @@ def receipt(fleet: Fleet, histories: list[History]) -> Receipt:
     before = planned(fleet.plan)
     after = simulated(before, [(view, before) for view in fleet.views()])
     battery_j = fleet.plan.energy_budget_j
-    return Receipt.of(histories, before, after, fleet="farm", plan="ab", battery_j=battery_j)
+    return Receipt(histories, before, after, fleet="farm", plan="ab", battery_j=battery_j)
 
 
 def test_journals_give_back_what_was_done(fleet: Fleet, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Told", "calibrate", "learner_of", "work_of"]
-
 import platform
 import sys
 from collections.abc import Sequence
@@ -44,28 +42,14 @@ class Told:
 
     @cached_property
     def work(self) -> Workload:
-        """Sizes."""
         return workload(self.scenario)
 
     @cached_property
     def task(self) -> Task:
-        """What devices with data of their own share."""
         return task_of(self.scenario)
 
 
 def learner_of(scenario: Scenario, device: int, learner: Any, data: Path | None) -> Learner:
-    """The learner of one device.
-
-    Args:
-        scenario: with model, data and batch.
-        device: its number.
-        learner: ``FILE.py:NAME``, an object that trains, a PyTorch module to be trained in the
-            place of the scenario's model, or None for that.
-        data: the device's own samples (``.npz``).
-
-    Raises:
-        ScenarioError: the learner or the data cannot be used.
-    """
     if not 0 <= device < scenario.devices.count:
         raise ScenarioError(
             f"device {device} is not among the {scenario.devices.count} of the scenario: use 0 to "
@@ -82,7 +66,6 @@ def learner_of(scenario: Scenario, device: int, learner: Any, data: Path | None)
 
 
 def work_of(scenario: Scenario, device: int, learner: Any, data: Path | None) -> Work:
-    """What is trained, in words and figures."""
     training = scenario.training
     steps = 1
     if training.local_round == "epoch":
@@ -199,7 +182,6 @@ def _name(scenario: Scenario, device: int) -> str:
 def _meter(
     asked: str | Meter, watts: float | None, method: Method, bench: Bench
 ) -> tuple[Meter | None, str]:
-    """The meter, open, and why it is this one; none where there is none, and none is asked for."""
     if not isinstance(asked, str):
         return asked, "given"
     if watts is not None and asked not in ("auto", "declared"):
@@ -216,7 +198,6 @@ def _meter(
 
 
 def _on_gpu() -> bool:
-    """Does the learner that was made train on an NVIDIA GPU?"""
     jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
     if jax is not None and jax.default_backend() == "gpu":
         return True
@@ -236,7 +217,6 @@ def _check_declared(meter: Meter | None, idle_w: float) -> None:
 def _figures(
     blocks: Sequence[Block], meter: Meter | None, idle_w: float
 ) -> dict[str, Figure | None]:
-    """All figures that the blocks show."""
     train = [block for block in blocks if block.kind == "train"]
     rest = {block.pair: _watts(block) for block in blocks if block.kind == "rest"}
     lengths = f"{len(train)} blocks of {train[0].seconds:.3g} s"
@@ -286,7 +266,6 @@ def _notes(
     governor: str,
     counts: tuple[float | None, float | None],
 ) -> list[str]:
-    """What may have disturbed the measurement, one line each."""
     said = []
     if meter is None:
         said.append(f"joules are not known: {reason}")

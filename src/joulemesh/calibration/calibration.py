@@ -2,26 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "FORMAT",
-    "WIDE",
-    "Bench",
-    "Block",
-    "Calibration",
-    "Conditions",
-    "Figure",
-    "Method",
-    "Session",
-    "Trains",
-    "Work",
-    "check_table",
-    "clock_hz",
-    "conditions",
-    "temperature_c",
-    "throttled",
-    "write_row",
-]
-
 import csv
 import io
 import json
@@ -52,31 +32,18 @@ _LIBRARIES = ("jax", "jaxlib", "torch", "tensorflow")  # those that are loaded a
 
 @dataclass(frozen=True)
 class Conditions:
-    """The device at the time of its calibration.
-
-    Attributes:
-        machine: board or processor.
-        cores: that this process may use.
-        system: the kernel.
-        governor: of the processor's clock; empty where the system does not tell.
-        accelerator: what JAX trains on, if not the processor.
-        versions: of Joulemesh, Python and the numerical libraries that are loaded.
-    """
+    """The device at the time of its calibration."""
 
     machine: str
-    cores: int
+    cores: int  # that this process may use
     system: str
-    governor: str = ""
-    accelerator: str = ""
+    governor: str = ""  # of the processor's clock; empty where the system does not tell
+    accelerator: str = ""  # what JAX trains on, if not the processor
+    # of Joulemesh, Python and the numerical libraries that are loaded
     versions: dict[str, str] = field(default_factory=dict)
 
 
 def conditions(root: Path = Path("/")) -> Conditions:
-    """What holds during a whole calibration.
-
-    >>> conditions().cores >= 1
-    True
-    """
     governors = {flag(cpu / "scaling_governor") for cpu in _frequencies(root)} - {""}
     return Conditions(
         machine=model_of_board(root) or _processor(root) or platform.machine(),
@@ -89,12 +56,10 @@ def conditions(root: Path = Path("/")) -> Conditions:
 
 
 def clock_hz(root: Path = Path("/")) -> float | None:
-    """The mean clock of all processors at this moment."""
     return _mean(cpu / "scaling_cur_freq" for cpu in _frequencies(root))
 
 
 def temperature_c(root: Path = Path("/")) -> float | None:
-    """The hottest of all thermal zones."""
     zones = (root / "sys/class/thermal").glob("thermal_zone*/temp")
     found = [degrees for zone in zones for degrees in _numbers([zone])]
     plausible = [one / 1e3 for one in found if -40e3 < one < 200e3]
@@ -131,7 +96,6 @@ def _processor(root: Path) -> str:
 
 
 def _accelerator() -> str:
-    """What JAX trains on, if it is loaded and that is not the processor."""
     jax = sys.modules.get("jax")
     if jax is None or jax.default_backend() == "cpu":
         return ""
@@ -289,41 +253,22 @@ class Trains(Protocol):
 
 @dataclass(frozen=True)
 class Block:
-    """What one block has shown.
+    """What one block has shown."""
 
-    Attributes:
-        kind: what the device did.
-        pair: which pair of blocks it belongs to, from 0.
-        begun_s: seconds from the beginning of the calibration.
-        seconds: its length.
-        steps: training steps in it.
-        joules: by the meter; None without one.
-        clock_hz: of the processor at its end; None where the system does not tell.
-        temperature_c: the hottest part at its end; None likewise.
-        state: of what the meter measures at its end: clock, temperature, throttling of a GPU.
-    """
-
-    kind: Literal["train", "rest"]
-    pair: int
-    begun_s: float
+    kind: Literal["train", "rest"]  # what the device did
+    pair: int  # which pair of blocks it belongs to, from 0
+    begun_s: float  # seconds from the beginning of the calibration
     seconds: float
-    steps: int
-    joules: float | None
-    clock_hz: float | None
-    temperature_c: float | None
+    steps: int  # training steps in it
+    joules: float | None  # by the meter; None without one
+    clock_hz: float | None  # of the processor at its end; None where the system does not tell
+    temperature_c: float | None  # the hottest part at its end; None likewise
+    # of what the meter measures at its end: clock, temperature, throttling of a GPU
     state: dict[str, float] = field(default_factory=dict)
 
 
 class Session:
-    """Measures one device.
-
-    Args:
-        learner: what is trained.
-        meter: counts joules; None to measure seconds only.
-        method: how much.
-        bench: where.
-        steps_per_round: training steps in one local round.
-    """
+    """Measures one device."""
 
     def __init__(
         self,
@@ -342,14 +287,6 @@ class Session:
         self._reset = _reset_of(learner)
 
     def run(self, *, rest: bool) -> list[Block]:
-        """Warm up, then measure all blocks.
-
-        Args:
-            rest: also measure rest; otherwise training only.
-
-        Raises:
-            MeterError: the meter fails.
-        """
         self._warm_up()
         drawn = np.random.default_rng(self._method.seed)
         taken: list[Callable[[], Block]] = []
@@ -366,7 +303,6 @@ class Session:
         return [block() for block in taken]
 
     def overheads_s(self, step_s: float) -> list[float]:
-        """Seconds of some calls of the learner beyond their steps, each of one round."""
         self._reset()
         return [self._timed(1) - step_s * self._steps for _ in range(_SINGLE_CALLS)]
 
@@ -449,21 +385,13 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Work:
-    """What was trained.
+    """What was trained."""
 
-    Attributes:
-        model: its name, or the user's learner.
-        dataset: the samples.
-        batch_size: samples of one step.
-        steps_per_round: training steps in one local round.
-        precision: in which it is computed.
-    """
-
-    model: str
+    model: str  # its name, or the user's learner
     dataset: str
-    batch_size: int
-    steps_per_round: int = 1
-    precision: str = ""
+    batch_size: int  # samples of one step
+    steps_per_round: int = 1  # training steps in one local round
+    precision: str = ""  # in which it is computed
 
 
 @dataclass(frozen=True)
@@ -561,11 +489,7 @@ _NAME = "name"
 
 
 def check_table(path: Path) -> dict[str, list[str]]:
-    """The columns of a table that a row can be written to; none if it does not exist yet.
-
-    Raises:
-        ScenarioError: it cannot be read, or does not name its devices.
-    """
+    """The columns of a table that a row can be written to; none if it does not exist yet."""
     if not path.exists():
         return {}
     columns = read_table(path)

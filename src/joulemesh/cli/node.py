@@ -13,8 +13,6 @@ from joulemesh.base.errors import called
 from joulemesh.base.printable import say
 from joulemesh.cli.common import LoadOption, load_files, pasted_text
 
-__all__ = ["COMMANDS", "HELP"]
-
 HELP = "Be one device of a fleet: make its key, train and exchange with its neighbours."
 _EVERY_S = 5.0
 
@@ -172,7 +170,6 @@ def run(
 
 
 def _page(folder: Path, port: int | None) -> Any:
-    """What serves a page of the device, if one is wanted."""
     if port is None:
         return None
     from joulemesh.studio.watching import serve_node

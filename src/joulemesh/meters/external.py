@@ -7,8 +7,6 @@ within a block (NTP).
 
 from __future__ import annotations
 
-__all__ = ["External"]
-
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -39,27 +37,10 @@ class _Wall:
 
 
 class External:
-    """Integrates the watts of a file from the moment at which it was opened.
+    """Integrates the watts of a file from the moment at which it was opened."""
 
-    A call waits, for a minute at most, until the file has a row for the present: by then it knows
-    what was drawn up to the moment of the call.
-
-    Args:
-        options: with the file.
-        wall: the time of day, and how to wait; for tests.
-
-    Raises:
-        ScenarioError: there is no such file, or it has no such columns.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     log = Path(folder, "plug.csv")
-    ...     _ = log.write_text("time,watts\\n100,4\\n102,4\\n104,8\\n106,8\\n")
-    ...     wall = _Wall(iter([101.0, 105.0]).__next__)
-    ...     meter = External(MeterOptions(file=log), wall)
-    ...     meter.joules()  # 1 s at 4 W, 2 s on the way to 8 W, 1 s at 8 W
-    24.0
-    """
+    # A call waits, for a minute at most, until the file has a row for the present: by then it knows
+    # what was drawn up to the moment of the call.
 
     name = "csv"
 
@@ -72,11 +53,6 @@ class External:
         self._begun = self._wall.now()
 
     def joules(self) -> float:
-        """Joules up to the moment of the call.
-
-        Raises:
-            MeterError: the file has no rows for a part of the time.
-        """
         return self.mark()()
 
     def mark(self) -> Callable[[], float]:
@@ -90,7 +66,6 @@ class External:
         return integral(times, watts, self._begun, until)
 
     def _rows(self, until: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """All rows, once they reach so far."""
         waited = 0.0
         while True:
             times, watts = read_watts(self._file)
@@ -110,11 +85,7 @@ class External:
 
 
 def read_watts(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Times and watts of a logger's file; a last line that is being written is left out.
-
-    Raises:
-        ScenarioError: the file cannot be read, or has impossible figures.
-    """
+    """Times and watts of a logger's file; a last line that is being written is left out."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -151,7 +122,6 @@ def _column(columns: dict[str, list[str]], names: Sequence[str], path: Path) -> 
 
 
 def _moment(cell: str, path: Path, row: int) -> float:
-    """Seconds since 1970."""
     try:
         seconds = float(cell)
     except ValueError:
@@ -171,11 +141,6 @@ def _moment(cell: str, path: Path, row: int) -> float:
 
 
 def _require_cover(path: Path, times: NDArray[np.float64], since: float, until: float) -> None:
-    """Refuse a file that says nothing about a part of the time.
-
-    Raises:
-        MeterError: it begins too late, or has a gap.
-    """
     if times[0] > since:
         raise MeterError(
             f"{path} begins {times[0] - since:.1f} s after the measurement; start the logger "
@@ -194,11 +159,7 @@ def _require_cover(path: Path, times: NDArray[np.float64], since: float, until: 
 def integral(
     times: NDArray[np.float64], watts: NDArray[np.float64], since: float, until: float
 ) -> float:
-    """Joules between two moments, by the trapezoidal rule; watts between rows are interpolated.
-
-    >>> integral(np.array([0.0, 2.0]), np.array([0.0, 4.0]), 1.0, 2.0)
-    3.0
-    """
+    """Joules between two moments, by the trapezoidal rule; watts between rows are interpolated."""
     inside = (times > since) & (times < until)
     moments = np.concatenate([[since], times[inside], [until]])
     return float(np.trapezoid(np.interp(moments, times, watts), moments))

@@ -2,26 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "METERS",
-    "Choice",
-    "Counter",
-    "Declared",
-    "Finding",
-    "Meter",
-    "MeterError",
-    "MeterKind",
-    "MeterOptions",
-    "Sampled",
-    "choose",
-    "findings",
-    "flag",
-    "model_of_board",
-    "number_of",
-    "open_meter",
-    "text_of",
-]
-
 import math
 import threading
 import time
@@ -248,11 +228,6 @@ def open_file(path: Path) -> IO[str]:
 
 
 def text_of(path: Path) -> str:
-    """The text of a sensor's file.
-
-    Raises:
-        MeterError: it has vanished, or may not be read.
-    """
     try:
         with open_file(path) as file:
             return file.read(_MOST_CHARACTERS).strip()
@@ -270,17 +245,6 @@ def text_of(path: Path) -> str:
 
 
 def number_of(path: Path) -> float:
-    """The number in a sensor's file.
-
-    Raises:
-        MeterError: it cannot be read, or is no finite number.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "energy_uj").write_text("1500000\\n")
-    ...     number_of(Path(folder, "energy_uj"))
-    1500000.0
-    """
     text = text_of(path)
     number = math.nan
     with suppress(ValueError):
@@ -291,7 +255,6 @@ def number_of(path: Path) -> float:
 
 
 def flag(path: Path) -> str:
-    """The text of a file that need not be there; empty without it."""
     try:
         return text_of(path)
     except MeterError:
@@ -299,11 +262,7 @@ def flag(path: Path) -> str:
 
 
 def model_of_board(root: Path) -> str:
-    """The board's name, where the system has a device tree; empty elsewhere.
-
-    >>> model_of_board(Path("/nowhere"))
-    ''
-    """
+    """The board's name, where the system has a device tree; empty elsewhere."""
     return flag(root / "proc" / "device-tree" / "model").replace("\0", "").strip()
 
 
@@ -312,25 +271,10 @@ _SLACK_S = 1.0  # what was counted between two moments may have been drawn a lit
 
 
 class Counter:
-    """Joules since the first reading, by a counter that wraps.
+    """Joules since the first reading, by a counter that wraps."""
 
-    Between two readings it may start again once: a counter of 65 kJ at 200 W has to be read every
-    five minutes.
-
-    Args:
-        what: names it in a refusal.
-        read_j: gives joules since an unknown moment.
-        clock: seconds of a clock that nobody sets.
-        range_j: joules at which it starts again; None if it never does.
-
-    Raises:
-        MeterError: it cannot be read.
-
-    >>> readings, seconds = iter([90.0, 95.0, 3.0]), iter([0.0, 1.0, 2.0])
-    >>> counter = Counter("toy", readings.__next__, seconds.__next__, range_j=100.0)
-    >>> counter.joules(), counter.joules()
-    (5.0, 13.0)
-    """
+    # Between two readings it may start again once: a counter of 65 kJ at 200 W has to be read every
+    # five minutes.
 
     def __init__(
         self,
@@ -344,11 +288,6 @@ class Counter:
         self._last_j, self._at = self._reading(), clock()
 
     def joules(self) -> float:
-        """Joules since the first reading.
-
-        Raises:
-            MeterError: it cannot be read, or jumps as no counter of energy does.
-        """
         now_j, at = self._reading(), self._clock()
         step = now_j - self._last_j
         if step < 0 and self._range_j is not None:
@@ -375,24 +314,7 @@ _MOST_BAD = 3  # readings in a row that may fail, as a busy bus makes them
 
 
 class Sampled:
-    """Integrates watts by the trapezoidal rule, in a thread of its own and at every call.
-
-    Args:
-        name: of the kind of meter.
-        source: where the figures come from, in words.
-        watts: reads the sensor; raises `MeterError` if it cannot.
-        options: with the clock; without ``threads`` only calls sample.
-        period_s: seconds between two samples of the thread.
-        state: figures of what is measured, by name, as far as it tells.
-
-    Raises:
-        MeterError: the sensor cannot be read to begin with.
-
-    >>> readings, seconds = iter([4.0, 6.0]), iter([0.0, 2.0])
-    >>> options = MeterOptions(clock=seconds.__next__, threads=False)
-    >>> Sampled("toy", "a toy", readings.__next__, options).joules()
-    10.0
-    """
+    """Integrates watts by the trapezoidal rule, in a thread of its own and at every call."""
 
     def __init__(
         self,
@@ -415,11 +337,6 @@ class Sampled:
             self._thread.start()
 
     def joules(self) -> float:
-        """Joules since the meter was opened.
-
-        Raises:
-            MeterError: the sensor has failed several times in a row.
-        """
         self.sample()
         with self._lock:
             if self._error is not None:
@@ -427,7 +344,6 @@ class Sampled:
             return self._total_j
 
     def close(self) -> None:
-        """Stop sampling."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -461,19 +377,7 @@ _MOST_W_DECLARED = 1e5
 
 
 class Declared:
-    """Counts the seconds since it was opened, at so many watts.
-
-    Args:
-        options: with the watts and the clock.
-
-    Raises:
-        ScenarioError: there are no watts, or they are no power.
-
-    >>> clock = iter([10.0, 12.0]).__next__
-    >>> meter = Declared(MeterOptions(watts=6.5, clock=clock))
-    >>> meter.joules(), meter.source
-    (13.0, 'declared 6.5 W')
-    """
+    """Counts the seconds since it was opened, at so many watts."""
 
     name = "declared"
 
@@ -491,7 +395,6 @@ class Declared:
         self._begun = self._clock()
 
     def joules(self) -> float:
-        """Watts times seconds since the meter was opened."""
         return self.watts * (self._clock() - self._begun)
 
     def close(self) -> None:

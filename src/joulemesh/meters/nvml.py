@@ -6,8 +6,6 @@ measured should last ten seconds or more.
 
 from __future__ import annotations
 
-__all__ = ["Nvml"]
-
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,17 +35,7 @@ def _library() -> Any:
 
 
 class Nvml:
-    """Sums the energy of the GPUs that this process may use.
-
-    Args:
-        options: with the clock.
-        library: the module ``pynvml``, or what stands in for it in tests.
-        visible: ``CUDA_VISIBLE_DEVICES``; None for all GPUs.
-
-    Raises:
-        MeterError: there is no GPU, or its driver does not answer.
-        MissingPackageError: nvidia-ml-py is not installed.
-    """
+    """Sums the energy of the GPUs that this process may use."""
 
     name = "nvml"
 
@@ -92,7 +80,6 @@ class Nvml:
         return answer
 
     def joules(self) -> float:
-        """Joules of all GPUs since the meter was opened."""
         return sum(part.joules() for part in self._parts)
 
     def state(self) -> dict[str, float]:
@@ -111,7 +98,6 @@ class Nvml:
         return found
 
     def close(self) -> None:
-        """Let go of the driver."""
         for part in getattr(self, "_parts", ()):
             if isinstance(part, Sampled):
                 part.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Battery", "Powercap", "Rail", "chosen_rails", "rails", "remedy", "state_of", "watts_of"]
-
 import re
 import subprocess
 from collections.abc import Callable
@@ -30,15 +28,7 @@ _RULE = 'SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energ
 
 
 class Powercap:
-    """Sums the counters of some zones.
-
-    Args:
-        options: with the place of ``/sys``.
-        platform: of the whole platform (``psys``), rather than of packages and memory.
-
-    Raises:
-        MeterError: there are none, or they may not be read.
-    """
+    """Sums the counters of some zones."""
 
     def __init__(self, options: MeterOptions, platform: bool = False) -> None:
         self.name = "psys" if platform else "powercap"
@@ -49,7 +39,6 @@ class Powercap:
         self.source = f"{options.verb} powercap {', '.join(found)}"
 
     def joules(self) -> float:
-        """Joules of all zones since the meter was opened."""
         return sum(counter.joules() for counter in self._counters)
 
     def close(self) -> None:
@@ -57,11 +46,6 @@ class Powercap:
 
 
 def zones(root: Path, platform: bool) -> dict[str, Path]:
-    """Folders of the zones to be summed, by their names.
-
-    >>> zones(Path("/nowhere"), platform=False)
-    {}
-    """
     folders = sorted(
         (root / _FOLDER_POWERCAP).glob("*:*"), key=lambda one: (len(one.name), one.name)
     )
@@ -95,12 +79,6 @@ def _counter(name: str, zone: Path, options: MeterOptions) -> Counter:
 
 
 def remedy(found: dict[str, Path]) -> str:
-    """The lines that let everybody read the zones: until the next start, and for good.
-
-    >>> print(remedy({"package-0": Path("/sys/class/powercap/intel-rapl:0")}))
-    sudo chmod a+r /sys/class/powercap/intel-rapl:0/energy_uj
-    (for good: echo 'SUBSYSTEM=="powercap", ...' | sudo tee /etc/udev/rules.d/70-powercap.rules)
-    """
     files = " ".join(f"{zone}/energy_uj" for zone in found.values())
     return (
         f"sudo chmod a+r {files}\n"
@@ -156,17 +134,10 @@ _LARGEST_JUMP = 0.05  # of the first charge, in one step: more is a gauge that c
 
 
 class Battery:
-    """Counts what leaves the machine's batteries.
+    """Counts what leaves the machine's batteries."""
 
-    Where a battery shows its charge only, what leaves is charge times voltage in between: the
-    voltage sags under load, and what the battery holds does not become less by that.
-
-    Args:
-        options: with the place of ``/sys``.
-
-    Raises:
-        MeterError: there is no battery, or it is not being discharged.
-    """
+    # Where a battery shows its charge only, what leaves is charge times voltage in between: the
+    # voltage sags under load, and what the battery holds does not become less by that.
 
     name = "battery"
 
@@ -180,11 +151,6 @@ class Battery:
         self._require_discharging()
 
     def joules(self) -> float:
-        """Joules since the meter was opened.
-
-        Raises:
-            MeterError: the machine runs on mains by now, or a gauge has jumped.
-        """
         self._require_discharging()
         self._last_j = max(self._last_j, sum(gauge.drawn_j() for gauge in self._gauges))
         return self._last_j
@@ -235,11 +201,7 @@ class _Gauge:
 
 
 def batteries(root: Path) -> list[Path]:
-    """Batteries that the machine runs on; a mouse or a headset has one of its own.
-
-    >>> batteries(Path("/nowhere"))
-    []
-    """
+    """Batteries that the machine runs on; a mouse or a headset has one of its own."""
     return [
         supply
         for supply in sorted((root / _FOLDER_BATTERY).glob("*"))
@@ -285,23 +247,13 @@ _OFFSET_W = 1.0  # a rail that is switched off may read a little below 0
 
 @dataclass(frozen=True)
 class Rail:
-    """A rail of the board.
+    """A rail of the board."""
 
-    Attributes:
-        label: as the board calls it.
-        watts: reads it; raises `MeterError` if it cannot.
-    """
-
-    label: str
-    watts: Callable[[], float]
+    label: str  # as the board calls it
+    watts: Callable[[], float]  # reads it; raises `MeterError` if it cannot
 
 
 def rails(root: Path) -> list[Rail]:
-    """All rails that the board's sensors watch.
-
-    >>> rails(Path("/nowhere"))
-    []
-    """
     found: list[Rail] = []
     for chip in sorted((root / "sys/class/hwmon").glob("hwmon*")):
         kind = flag(chip / "name")
@@ -329,7 +281,6 @@ def _ina3221(chip: Path, channel: int) -> list[Rail]:
 
 
 def _ina3221x(chip: Path, channel: int) -> list[Rail]:
-    """The rail of a channel, in milliwatts (JetPack 4)."""
     label = flag(chip / f"rail_name_{channel}")
     if label in _UNUSED:
         return []
@@ -347,11 +298,7 @@ def _checked(place: Path, watts: float) -> float:
 
 
 def chosen_rails(found: list[Rail]) -> list[Rail]:
-    """Those of a board's rails whose sum is what it draws.
-
-    >>> [rail.label for rail in chosen_rails([Rail("VDD_IN", float), Rail("VDD_SOC", float)])]
-    ['VDD_IN']
-    """
+    """Those of a board's rails whose sum is what it draws."""
     inputs = [rail for rail in found if rail.label in _INPUTS]
     if inputs:
         return inputs[:1] + [rail for rail in found if rail.label == _CARRIER]
@@ -402,17 +349,6 @@ _PATIENCE_S = 5.0
 
 
 def watts_of(text: str) -> float:
-    """The sum over all rails of volts times amperes.
-
-    Args:
-        text: what ``vcgencmd pmic_read_adc`` prints.
-
-    Raises:
-        MeterError: it is something else.
-
-    >>> watts_of(" 3V3_SYS_A current(1)=0.5A\\n 3V3_SYS_V volt(9)=3.3V\\n EXT5V_V volt(24)=5.1V")
-    1.65
-    """
     figures: dict[str, dict[str, float]] = {"A": {}, "V": {}}
     for rail, unit, figure in _LINE.findall(text):
         try:
@@ -428,11 +364,6 @@ def watts_of(text: str) -> float:
 
 
 def state_of(text: str) -> dict[str, float]:
-    """What ``vcgencmd get_throttled`` prints, as figures.
-
-    >>> state_of("throttled=0x50005"), state_of("throttled=0x50000"), state_of("?")
-    ({'throttled': 5.0}, {'throttled': 0.0}, {})
-    """
     found = re.search(r"throttled=(0x[0-9a-fA-F]+)", text)
     return {} if found is None else {"throttled": float(int(found[1], 16) & _NOW)}
 

@@ -68,7 +68,6 @@ class Glimpse:
 
     @property
     def state(self) -> str:
-        """What it does, in a word or two."""
         if self.answers:
             return self.standing.phase or "up"
         if not self.asked:
@@ -103,18 +102,16 @@ class Document:
         self.fleet, self._curve, self._notes = fleet, curve, tuple(notes)
         self.plan = plan_of(fleet.ground())
         self._before = planned(self.plan)
-        self._parts = [Planned.of(self.plan, device) for device in range(len(fleet.names))]
+        self._part = Planned.of(self.plan)
         self._after: tuple[tuple[str, ...], Costs] = ((), self._before)
         self._drawn: tuple[list[History], dict[str, Any]] = ([], {})
         self._version = 0
 
     @property
     def title(self) -> str:
-        """What the fleet is called."""
         return self.plan.scenario.name or self.fleet.folder.resolve().name
 
     def made(self, glimpses: Sequence[Glimpse]) -> dict[str, Any]:
-        """The document."""
         histories = [one.history for one in glimpses]
         return {
             "at": time.time(),
@@ -128,7 +125,7 @@ class Document:
 
     def _device(self, seen: Glimpse) -> dict[str, Any]:
         number, known = seen.standing.device, seen.figures()
-        part, done = self._parts[number], min(known["iteration"], self.plan.iterations)
+        part, done = self._part, min(known["iteration"], self.plan.iterations)
         past = seen.history
         taken = past.column("train_s") + past.column("exchange_s")
         return {
@@ -138,8 +135,8 @@ class Document:
             "heard_at": seen.heard_at or _known(past.last_at),
             "why": "" if seen.state == "ended" else seen.why or seen.standing.trouble,
             **known,
-            "planned_j": float(part.joules[done]),
-            "battery_j": part.battery_j,
+            "planned_j": float(part.joules[done, number]),
+            "battery_j": float(part.battery_j[number]),
             "elapsed_s": seen.standing.elapsed_s or None,
             "planned_s": float(part.seconds[done]),
             "last_s": float(taken[-1]) if taken.size else None,
@@ -154,7 +151,7 @@ class Document:
             return drawn
         self._version += 1
         views = views_of(histories)
-        receipt = Receipt.of(
+        receipt = Receipt(
             histories,
             self._before,
             self._planned_again(views),
@@ -204,7 +201,6 @@ def _words(event: Any, names: Sequence[str]) -> str:
 
 
 def _members(views: Sequence[Seen], devices: int) -> list[bool]:
-    """Who is a member of the newest view."""
     if not views:
         return [True] * devices
     inside = set(views[-1].view.members)
@@ -367,11 +363,9 @@ class PageServer:
 
     @property
     def url(self) -> str:
-        """What a browser opens."""
         return f"http://{_HOST}:{self.port}/{self._token}/"
 
     def close(self) -> None:
-        """End it."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -420,7 +414,6 @@ class PageServer:
         return _send(request, HTTPStatus.OK, "text/html", self._page(document))
 
     def _newest(self) -> Any:
-        """The document; one serves several tabs."""
         with self._lock:
             if time.monotonic() - self._made[0] >= _CALM_S:
                 self._made = (time.monotonic(), self._document())
@@ -440,7 +433,6 @@ def _send(request: BaseHTTPRequestHandler, status: HTTPStatus, kind: str, text: 
 
 
 def render_watch(title: str, document: Any) -> str:
-    """The page as text."""
     return render_page(
         "watch.html",
         title=title,
@@ -462,7 +454,6 @@ def watch_fleet(
     ready: Callable[[str], None],
     wait: Callable[[], None],
 ) -> None:
-    """Serve the page of a fleet."""
     document = Document(Fleet.load(folder), curve, notes)
     with FleetSource(folder) as source:
         server = _serve(document, source, port)

@@ -82,7 +82,7 @@ def report_of_fleet(
             f"made it ({fleet.version}): planned and simulated figures are not what devices "
             "followed.",
         )
-    receipt = Receipt.of(
+    receipt = Receipt(
         histories,
         before,
         after,

@@ -61,7 +61,7 @@ def make_view(
     before = planned(fleet.plan)
     after = simulated(before, [(view, before) for view in fleet.views()])
     battery_j = fleet.plan.energy_budget_j
-    receipt = Receipt.of(found, before, after, fleet="farm", plan="ab", battery_j=battery_j)
+    receipt = Receipt(found, before, after, fleet="farm", plan="ab", battery_j=battery_j)
     return DeploymentView.of(fleet.plan, receipt, found, subject=Subject("farm"), **fields)
 
 
@@ -114,7 +114,7 @@ def test_before_any_journal_the_flow_is_the_plan_s_and_says_so(fleet: Fleet) -> 
     view = make_view(fleet)
     silent = [history_of([], k, name) for k, name in enumerate(view.receipt.names)]
     costs = planned(fleet.plan)
-    nothing = Receipt.of(
+    nothing = Receipt(
         silent, costs, costs, fleet="f", plan="p", battery_j=fleet.plan.energy_budget_j
     )
     flow = chart_data(DeploymentView.of(fleet.plan, nothing, silent))["flow"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["add", "init", "retire", "revoke", "sign"]
-
 import asyncio
 import shlex
 import sys
@@ -133,7 +131,6 @@ def init(
 
 
 def _with_spares(scenario: Scenario, spares: int) -> Scenario:
-    """The scenario whose last devices leave before the first iteration."""
     from joulemesh.base.errors import ScenarioError
 
     count = scenario.devices.count
@@ -171,7 +168,6 @@ def _hosts(path: Path, plan: Any) -> Any:
 
 
 def _next(out: Path, *, filled: bool, with_keys: bool) -> None:
-    """What to do now."""
     place = shlex.quote(str(out))
     if not filled:
         say(f"now fill in {out / 'hosts.csv'}")
@@ -242,7 +238,6 @@ def sign(
 
 
 def _is_device(fleet: Path, path: Path) -> bool:
-    """Is it the name of a device, not of a file?"""
     return len(path.parts) == 1 and (fleet / "devices" / path.name).is_dir()
 
 
@@ -278,11 +273,6 @@ def retire(fleet: FleetArgument, name: Annotated[str, _NAME]) -> None:
 
 
 def _handed(fleet: Path, roster: FleetRoster, again: str) -> str:
-    """The device that has taken a roster.
-
-    Raises:
-        ScenarioError: none has, or it has a newer one.
-    """
     from joulemesh.base.errors import ScenarioError
     from joulemesh.deploy.operator.operator import Operator
     from joulemesh.deploy.transport import TransportError

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["Wanted", "carry_out", "emulate", "local"]
-
 import json
 import math
 import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -37,65 +35,35 @@ _EQUAL = 1e-5  # in float32, where sums are made in another order
 _START_S = 10.0  # of each device, where all share a few cores
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A fleet that is to be carried out on this machine.
+def _packed(
+    scenario: Scenario,
+    folder: Path,
+    *,
+    patience: str,
+    on_failure: Literal["go-on", "stop"],
+    code: Sequence[Path] | None,
+    slow_down: float = 1.0,
+) -> tuple[Fleet, Plan]:
+    from joulemesh.base.units import parse
+    from joulemesh.deploy.local.local import open_fleet
+    from joulemesh.deploy.settings import Settings
+    from joulemesh.planning.static import plan
 
-    Attributes:
-        folder: of the fleet.
-        fleet: what it holds.
-        plan: what it carries out.
-        code: the user's own files.
-    """
-
-    folder: Path
-    fleet: Fleet
-    plan: Plan
-    code: Sequence[Path]
-
-    @classmethod
-    def of(
-        cls,
-        scenario: Scenario,
-        folder: Path,
-        *,
-        patience: str,
-        on_failure: Literal["go-on", "stop"],
-        code: Sequence[Path],
-        slow_down: float = 1.0,
-    ) -> Wanted:
-        """Plan a scenario and pack it, or take up the fleet that is there."""
-        from joulemesh.base.units import parse
-        from joulemesh.deploy.local.local import open_fleet
-        from joulemesh.deploy.settings import Settings
-        from joulemesh.planning.static import plan
-
-        usual = Settings()
-        settings = replace(
-            usual,
-            patience_s=parse(patience, "s"),
-            on_failure=on_failure,
-            slack=usual.slack * slow_down,  # deadlines of messages count in the plan's seconds
-            starting_s=max(usual.starting_s, _START_S * scenario.devices.count),
-        )
-        made = plan(scenario)
-        fleet, there = open_fleet(folder, made, settings=settings, code=code)
-        say(f"{'goes on with' if there else 'packed'} {folder}: {made!r}", err=True)
-        return cls(folder, fleet, made, code)
+    usual = Settings()
+    settings = replace(
+        usual,
+        patience_s=parse(patience, "s"),
+        on_failure=on_failure,
+        slack=usual.slack * slow_down,  # deadlines of messages count in the plan's seconds
+        starting_s=max(usual.starting_s, _START_S * scenario.devices.count),
+    )
+    made = plan(scenario)
+    fleet, there = open_fleet(folder, made, settings=settings, code=code or ())
+    say(f"{'goes on with' if there else 'packed'} {folder}: {made!r}", err=True)
+    return fleet, made
 
 
-def carry_out(
-    wanted: Wanted, running: LocalFleet, *, report: bool, as_json: bool, more: Any = None
-) -> None:
-    """Run a fleet, show it, report on it, and say what came of it.
-
-    Args:
-        wanted: the fleet.
-        running: its processes.
-        report: whether to simulate the plan and write the page.
-        as_json: print the outcome as JSON.
-        more: makes further figures of the outcome, by name, and prints them unless ``as_json``.
-    """
+def _carry_out(running: LocalFleet, *, report: bool, as_json: bool, more: Any = None) -> None:
     from joulemesh.views.fleet import FleetDisplay
 
     begun = time.monotonic()
@@ -103,7 +71,7 @@ def carry_out(
         running.run(display.show)
     outcome = _outcome(running, time.monotonic() - begun)
     if report and any(one["iteration"] for one in outcome["devices"]):
-        outcome.update(_reported(wanted, simulate=running.learner is None))
+        outcome.update(_reported(running))
     if more is not None:
         outcome.update(more(not as_json))
     if as_json:
@@ -133,7 +101,6 @@ def _outcome(running: LocalFleet, seconds: float) -> dict[str, Any]:
 
 
 def _pace(running: LocalFleet) -> dict[str, float | None]:
-    """Mean seconds of an iteration, planned and on this machine."""
     from joulemesh.deploy.record.costs import mean_iteration_s, planned
 
     both = mean_iteration_s(running.histories(), planned(running.plan))
@@ -142,14 +109,14 @@ def _pace(running: LocalFleet) -> dict[str, float | None]:
     return {name: one if math.isfinite(one) else None for name, one in found.items()}
 
 
-def _reported(wanted: Wanted, *, simulate: bool) -> dict[str, Any]:
-    """The report, and how far the parameters are from the simulated ones."""
+def _reported(running: LocalFleet) -> dict[str, Any]:
     from joulemesh.deploy.local.local import largest_difference
     from joulemesh.study.deployment import SIMULATED, report_of_fleet
 
-    made = report_of_fleet(wanted.folder, simulate=simulate)
-    model = wanted.folder / SIMULATED / "model.safetensors"
-    apart = largest_difference(wanted.folder, wanted.fleet, model) if model.is_file() else None
+    folder = running.folder
+    made = report_of_fleet(folder, simulate=running.learner is None)
+    model = folder / SIMULATED / "model.safetensors"
+    apart = largest_difference(folder, running.fleet, model) if model.is_file() else None
     return {
         "report": str(made.page),
         "sentence": made.sentence,
@@ -232,19 +199,14 @@ def local(
     certificate. Ctrl-C stops them all; the same command goes on where they stopped. With
     devices.availability, processes are stopped and started as the table says.
     """
-    from joulemesh.cli.deploy.local import Wanted, carry_out
     from joulemesh.deploy.local.local import LocalFleet, churn_of, steadfast
 
     asked = read_scenario(file, preset, changes, load)
     scenario, trace = steadfast(asked), churn_of(asked)
     folder = out or Path(f"{preset or 'default' if file is None else file.stem}-local")
-    wanted = Wanted.of(scenario, folder, patience=patience, on_failure=on_failure, code=load or ())
-    carry_out(
-        wanted,
-        LocalFleet(folder, wanted.fleet, wanted.plan, wanted.code, learner, restarts, trace=trace),
-        report=report,
-        as_json=as_json,
-    )
+    fleet, plan = _packed(scenario, folder, patience=patience, on_failure=on_failure, code=load)
+    running = LocalFleet(folder, fleet, plan, load or (), learner, restarts, trace=trace)
+    _carry_out(running, report=report, as_json=as_json)
 
 
 def emulate(
@@ -277,47 +239,31 @@ def emulate(
     bucket in both directions. Everything is removed at the end. Ctrl-C stops all devices; the same
     command goes on where they stopped.
     """
-    from joulemesh.cli.deploy.local import Wanted, carry_out
     from joulemesh.deploy.local.emulate import check_emulation, emulated, too_fast
 
     check_emulation()
     scenario = read_scenario(file, preset, changes, load)
     folder = out or Path(f"{preset or 'default' if file is None else file.stem}-emulated")
-    wanted = Wanted.of(
-        scenario,
-        folder,
-        patience=patience,
-        on_failure=on_failure,
-        code=load or (),
-        slow_down=slow_down,
+    fleet, plan = _packed(
+        scenario, folder, patience=patience, on_failure=on_failure, code=load, slow_down=slow_down
     )
-    note = too_fast(wanted.plan, slow_down)
+    note = too_fast(plan, slow_down)
     if note:
         say(f"note: {note}", err=True)
-    with emulated(
-        folder,
-        wanted.fleet,
-        wanted.plan,
-        slow_down=slow_down,
-        code=wanted.code,
-        learner=learner,
-        restarts=restarts,
-    ) as running:
-        carry_out(
-            wanted,
+    with emulated(folder, fleet, plan, slow_down, load or (), learner, restarts) as running:
+        _carry_out(
             running,
             report=report,
             as_json=as_json,
-            more=lambda shown: _measured(wanted, slow_down, shown=shown),
+            more=lambda shown: _measured(running, slow_down, shown=shown),
         )
 
 
-def _measured(wanted: Wanted, slow_down: float, *, shown: bool) -> dict[str, Any]:
-    """Measured exchanges and links beside the plan's."""
+def _measured(running: LocalFleet, slow_down: float, *, shown: bool) -> dict[str, Any]:
     from joulemesh.deploy.local.emulate import measured
 
-    found = measured(wanted.folder, wanted.fleet, wanted.plan, slow_down)
-    names = wanted.fleet.names
+    found = measured(running.folder, running.fleet, running.plan, slow_down)
+    names = running.fleet.names
     if shown and found.exchange_s:
         say(
             f"an exchange took {found.ratio:.2f} times its planned seconds (median of "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["check", "collect", "report", "status"]
-
 import asyncio
 import dataclasses
 import json as json_format
@@ -254,7 +252,6 @@ def report(
 
 
 def _collect_first(fleet: Path) -> None:
-    """Copy what running devices have written; those that do not answer are named."""
     import asyncio
 
     from joulemesh.deploy.device.journal import journals_in
@@ -267,7 +264,6 @@ def _collect_first(fleet: Path) -> None:
 
 
 def _record(made: Reported) -> dict[str, Any]:
-    """Totals of each device; the receipt has them by iteration."""
     whole = json_format.loads(made.receipt.to_json())
     kept = ("device", "name", "battery_j", "meter", "spent_j", "missing_iterations", "totals")
     return {

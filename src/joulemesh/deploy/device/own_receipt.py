@@ -36,7 +36,7 @@ def write_receipt(pack: DevicePack, plan: Plan, run: Path) -> Receipt:
     history = read_history(run, device, pack.name)
     before = planned(plan)
     after, _ = planned_again(plan, before, views_of([history]), pack.fleet.settings.reserve)
-    receipt = Receipt.of(
+    receipt = Receipt(
         [history],
         before.only(device),
         after.only(device),

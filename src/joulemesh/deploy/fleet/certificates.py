@@ -8,45 +8,6 @@ device's name has no dot.
 
 from __future__ import annotations
 
-__all__ = [
-    "OPERATOR_SUFFIX",
-    "REVOKED",
-    "Authority",
-    "Bearer",
-    "FleetSigner",
-    "Identity",
-    "IdentityError",
-    "Role",
-    "authorise",
-    "bearer_of",
-    "builder",
-    "check_issued",
-    "check_name",
-    "check_revoked",
-    "common_name",
-    "credential",
-    "derived_key",
-    "key_id",
-    "key_pem",
-    "load_certificate",
-    "load_key",
-    "load_request",
-    "make_identity",
-    "make_key",
-    "make_request",
-    "name_in_request",
-    "new_key",
-    "read_certificate",
-    "read_pem",
-    "revoke",
-    "revoked_serials",
-    "same_key",
-    "signed",
-    "subject_of",
-    "usage",
-    "write_pem",
-]
-
 import base64
 import binascii
 import datetime as dt
@@ -98,20 +59,11 @@ class IdentityError(JoulemeshError):
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """A new P-256 key."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def derived_key(seed: bytes) -> ec.EllipticCurvePrivateKey:
-    """The P-256 key that follows from a secret: whoever knows the one has the other.
-
-    Args:
-        seed: at least 40 bytes, so that every key is all but equally likely.
-
-    >>> one, same = (key_pem(derived_key(b"s" * 64)) for _ in range(2))
-    >>> one == same
-    True
-    """
+    """The P-256 key that follows from a secret: whoever knows the one has the other."""
     assert len(seed) >= 40
     return ec.derive_private_key(int.from_bytes(seed, "big") % (_ORDER - 1) + 1, ec.SECP256R1())
 
@@ -126,16 +78,10 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def key_id(public: Any) -> x509.SubjectKeyIdentifier:
-    """What certificates call a key."""
     return x509.SubjectKeyIdentifier.from_public_key(public)
 
 
 def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    """A P-256 key.
-
-    Raises:
-        IdentityError: it is damaged, or of another kind.
-    """
     try:
         found = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError):
@@ -146,11 +92,7 @@ def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def load_request(text: str) -> x509.CertificateSigningRequest:
-    """A request whose signature fits the P-256 key in it.
-
-    Raises:
-        IdentityError: it is damaged, or its key is of another kind.
-    """
+    """A request whose signature fits the P-256 key in it."""
     try:
         if len(text) > _MOST_BYTES:
             raise ValueError
@@ -169,11 +111,6 @@ def load_request(text: str) -> x509.CertificateSigningRequest:
 
 
 def load_certificate(pem: bytes) -> x509.Certificate:
-    """A certificate.
-
-    Raises:
-        IdentityError: it is damaged.
-    """
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError:
@@ -184,20 +121,10 @@ def load_certificate(pem: bytes) -> x509.Certificate:
 
 
 def same_key(certificate: bytes, request: str) -> bool:
-    """Is a certificate for the key that a request was signed with?
-
-    Raises:
-        IdentityError: either of them is damaged.
-    """
     return load_certificate(certificate).public_key() == load_request(request).public_key()
 
 
 def check_issued(issued: x509.Certificate, trusted: x509.Certificate, name: str) -> None:
-    """Refuse a certificate that another authority has signed.
-
-    Raises:
-        IdentityError: another has.
-    """
     try:
         issued.verify_directly_issued_by(trusted)
     except (InvalidSignature, ValueError, TypeError):
@@ -215,16 +142,6 @@ def builder(
     now: dt.datetime | None = None,
     latest: dt.datetime | None = None,
 ) -> x509.CertificateBuilder:
-    """The beginning of a certificate: names, key, serial number and dates.
-
-    Args:
-        subject: whose it is.
-        issuer: who signs it.
-        public: the subject's key.
-        days: for which it is valid from ``now`` on; it is also valid on the day before.
-        now: this clock's time unless given.
-        latest: beyond which it cannot be valid.
-    """
     now = now or dt.datetime.now(dt.UTC)
     end = now + dt.timedelta(days=days)
     return (
@@ -239,30 +156,19 @@ def builder(
 
 
 def signed(built: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A finished certificate in PEM."""
     return built.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def usage(*permitted: str) -> x509.KeyUsage:
-    """What a key may be used for; everything that is not named is forbidden.
-
-    >>> usage("digital_signature").key_cert_sign
-    False
-    """
+    """What a key may be used for; everything that is not named is forbidden."""
     return x509.KeyUsage(**{kind: kind in permitted for kind in _USAGES})
 
 
 def subject_of(name: str) -> x509.Name:
-    """A certificate's subject of this name."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def common_name(subject: x509.Name) -> str:
-    """The name of a subject; empty if it has none, or several.
-
-    >>> common_name(subject_of("farm-07"))
-    'farm-07'
-    """
     names = [str(found.value) for found in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     return names[0] if len(names) == 1 else ""
 
@@ -278,11 +184,6 @@ def write_pem(path: Path, pem: bytes, *, private: bool = False) -> None:
 
 
 def read_pem(path: Path, *, private: bool = False) -> bytes:
-    """A file's contents.
-
-    Raises:
-        IdentityError: it cannot be read, or is private and others may read it too.
-    """
     try:
         mode = path.stat().st_mode & 0o777
         if private and mode & 0o077:
@@ -299,14 +200,6 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def check_name(name: str) -> str:
-    """A device's name, if a certificate can bear it.
-
-    Raises:
-        IdentityError: it cannot.
-
-    >>> check_name("farm-07")
-    'farm-07'
-    """
     if not _NAME.fullmatch(name):
         raise IdentityError(
             f"{name!r:.80} cannot be a device's name: use 1 to 63 lower-case letters, digits and "
@@ -316,11 +209,7 @@ def check_name(name: str) -> str:
 
 
 def bearer_of(bears: str) -> tuple[str, Role]:
-    """The name and the role that the name in a certificate stands for.
-
-    >>> bearer_of("farm-07"), bearer_of("laptop.operator")
-    (('farm-07', 'device'), ('laptop', 'operator'))
-    """
+    """The name and the role that the name in a certificate stands for."""
     name = bears.removesuffix(OPERATOR_SUFFIX)
     return check_name(name), "operator" if name != bears else "device"
 
@@ -335,25 +224,6 @@ def revoke(
     before: bytes = b"",
     now: dt.datetime | None = None,
 ) -> bytes:
-    """The list with more certificates on it, in PEM.
-
-    Args:
-        key: of the authority, in PEM.
-        authority: its certificate, in PEM.
-        certificates: those that shall not count any more, in PEM.
-        before: the list so far, in PEM; empty for none.
-        now: from when on; this clock's time unless given.
-
-    Raises:
-        IdentityError: a certificate is damaged, or the list is not this authority's.
-
-    >>> from joulemesh.deploy.fleet.certificates import Authority, make_identity
-    >>> fleet = Authority.make("orchard")
-    >>> lost = make_identity(fleet, "farm-07")
-    >>> made = revoke(fleet.key, fleet.certificate, [lost.certificate])
-    >>> revoked_serials(made) == {lost.bearer.serial}
-    True
-    """
     if before:
         check_revoked(before, authority)
     issuer, now = load_certificate(authority), now or dt.datetime.now(dt.UTC)
@@ -372,16 +242,10 @@ def revoke(
 
 
 def revoked_serials(pem: bytes) -> set[str]:
-    """The numbers of the certificates on a list, in hexadecimal."""
     return {f"{one.serial_number:x}" for one in _load_list(pem)}
 
 
 def check_revoked(pem: bytes, authority: bytes) -> None:
-    """Refuse a list that the authority has not signed.
-
-    Raises:
-        IdentityError: it is damaged, or another's.
-    """
     found: Any = _load_list(pem)
     public: Any = load_certificate(authority).public_key()
     if not found.is_signature_valid(public):
@@ -404,12 +268,6 @@ _CREDENTIAL = _KEY + _SERIAL + 2 * _HALF
 
 
 def credential(authority_key: bytes, certificate: bytes) -> bytes:
-    """The short form of a device's certificate, as a block that follows it in its file.
-
-    Args:
-        authority_key: in PEM.
-        certificate: of the device, in PEM.
-    """
     issued = load_certificate(certificate)
     public: Any = issued.public_key()
     point = public.public_bytes(
@@ -422,33 +280,11 @@ def credential(authority_key: bytes, certificate: bytes) -> bytes:
 
 
 def authorise(authority_key: bytes, about: str, text: bytes) -> str:
-    """The authority's signature of a text for all devices of a fleet.
-
-    Args:
-        authority_key: in PEM.
-        about: the fleet and its plan: a signature counts there and nowhere else.
-        text: what is signed.
-    """
     return base64.b64encode(_sign(load_key(authority_key), _decree(about) + text)).decode()
 
 
 class FleetSigner:
-    """Signs floods as one device of a fleet, and verifies those of the others (see `Signer`).
-
-    Args:
-        identity: of the device.
-        names: of all devices, by number.
-        about: the fleet and its plan: a signature counts there and nowhere else.
-
-    Raises:
-        IdentityError: the certificate's file has no credential.
-
-    >>> from joulemesh.deploy.fleet.certificates import Authority, make_identity
-    >>> fleet, names = Authority.make("orchard"), ("barn", "gate")
-    >>> barn, gate = (FleetSigner(make_identity(fleet, name), names, "orchard") for name in names)
-    >>> barn.verify(1, b"leave", gate.sign(b"leave")), barn.verify(0, b"leave", gate.sign(b"leave"))
-    (True, False)
-    """
+    """Signs floods as one device of a fleet, and verifies those of the others (see `Signer`)."""
 
     def __init__(self, identity: Identity, names: Sequence[str], about: str) -> None:
         found = _BLOCK.search(identity.certificate.decode())
@@ -470,7 +306,6 @@ class FleetSigner:
         return base64.b64encode(self._credential + made).decode()
 
     def verify(self, device: int, text: bytes, signature: str) -> bool:
-        """Did that device sign this text?"""
         content = _decoded(signature)
         if len(content) != _CREDENTIAL + 2 * _HALF or not 0 <= device < len(self._names):
             return False
@@ -497,7 +332,6 @@ def _decree(about: str) -> bytes:
 
 
 def _decoded(signature: str) -> bytes:
-    """The bytes of a signature; none if it is not base64."""
     try:
         return base64.b64decode(signature, validate=True)
     except (binascii.Error, ValueError):
@@ -529,23 +363,14 @@ AUTHORITY_KEY = "ca-key.pem"
 
 @dataclass(frozen=True)
 class Bearer:
-    """What a certificate says.
+    """What a certificate says."""
 
-    Attributes:
-        name: of the device or of the operator.
-        role: ``"device"`` or ``"operator"``.
-        not_before: the first moment at which it is valid (UTC).
-        not_after: the last.
-        serial: its number, in hexadecimal.
-        fingerprint: SHA-256 of the certificate, in hexadecimal.
-    """
-
-    name: str
+    name: str  # of the device or of the operator
     role: Role
-    not_before: dt.datetime
+    not_before: dt.datetime  # the first moment at which it is valid (UTC)
     not_after: dt.datetime
-    serial: str
-    fingerprint: str
+    serial: str  # its number, in hexadecimal
+    fingerprint: str  # SHA-256 of the certificate, in hexadecimal
 
     def fault(self, now: dt.datetime | None = None) -> str | None:
         """Why it cannot be used at this moment, in a line; None if it can."""
@@ -565,15 +390,9 @@ class Bearer:
 
 @dataclass(frozen=True)
 class Identity:
-    """A device's or an operator's key, certificate and the authority that both ends trust, in PEM.
+    """Key and certificate of a device or an operator, and the authority that both ends trust."""
 
-    ``revoked`` is the authority's list of certificates that no longer count; empty for none.
-
-    >>> fleet = Authority.make("orchard")
-    >>> own = make_identity(fleet, "farm-07")
-    >>> own.bearer.name, own.bearer.role
-    ('farm-07', 'device')
-    """
+    # ``revoked`` is the authority's list of certificates that no longer count; empty for none.
 
     key: bytes = field(repr=False)
     certificate: bytes
@@ -582,11 +401,9 @@ class Identity:
 
     @property
     def bearer(self) -> Bearer:
-        """What the certificate says."""
         return read_certificate(self.certificate)
 
     def save(self, folder: Path) -> None:
-        """Write the three files of an identity into a folder; only the owner may read the key."""
         make_folder(folder)
         write_pem(folder / KEY, self.key, private=True)
         write_pem(folder / CERTIFICATE, self.certificate)
@@ -596,12 +413,6 @@ class Identity:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read an identity, if its parts belong together.
-
-        Raises:
-            IdentityError: a file is missing or damaged, others may read the key, or the key,
-                the certificate and the authority do not belong together.
-        """
         key = read_pem(folder / KEY, private=True)
         revoked = read_pem(folder / REVOKED) if (folder / REVOKED).exists() else b""
         own = cls(key, read_pem(folder / CERTIFICATE), read_pem(folder / AUTHORITY), revoked)
@@ -609,11 +420,7 @@ class Identity:
         return own
 
     def check(self) -> None:
-        """Refuse parts that do not belong together. Dates are not looked at: see `Bearer.fault`.
-
-        Raises:
-            IdentityError: they do not.
-        """
+        """Refuse parts that do not belong together. Dates are not looked at: see `Bearer.fault`."""
         issued, trusted = load_certificate(self.certificate), load_certificate(self.authority)
         name = read_certificate(self.certificate).name
         if load_key(self.key).public_key() != issued.public_key():
@@ -628,26 +435,13 @@ class Identity:
 
 @dataclass(frozen=True)
 class Authority:
-    """The certificate authority of a fleet, in PEM. Whoever has its key can add devices.
-
-    >>> fleet = Authority.make("orchard")
-    >>> request = make_request("farm-07", make_key())
-    >>> read_certificate(fleet.sign(request)).name
-    'farm-07'
-    """
+    """The certificate authority of a fleet, in PEM. Whoever has its key can add devices."""
 
     key: bytes = field(repr=False)
     certificate: bytes
 
     @classmethod
     def make(cls, fleet: str, *, days: int = 3650, key: bytes | None = None) -> Self:
-        """A new authority.
-
-        Args:
-            fleet: what to call it, for people who read its certificate.
-            days: for which it is valid, from now on.
-            key: its key in PEM; a new one unless given.
-        """
         private = new_key() if key is None else load_key(key)
         subject = subject_of(f"joulemesh fleet {fleet}"[:64])
         built = (
@@ -659,18 +453,12 @@ class Authority:
         return cls(key_pem(private), signed(built, private))
 
     def save(self, folder: Path) -> None:
-        """Write the authority's two files into a folder; only the owner may read the key."""
         make_folder(folder)
         write_pem(folder / AUTHORITY_KEY, self.key, private=True)
         write_pem(folder / AUTHORITY, self.certificate)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read an authority.
-
-        Raises:
-            IdentityError: a file is missing or damaged, or others may read the key.
-        """
         key = read_pem(folder / AUTHORITY_KEY, private=True)
         found = cls(key, read_pem(folder / AUTHORITY))
         if load_key(found.key).public_key() != load_certificate(found.certificate).public_key():
@@ -685,19 +473,8 @@ class Authority:
         days: float = 365,
         now: dt.datetime | None = None,
     ) -> bytes:
-        """A certificate for the holder of the key that a request was signed with.
-
-        A request asks for nothing but a name: what the certificate permits is decided here.
-
-        Args:
-            request: the block that `make_request` made.
-            role: what it is for: a device of the roster, or the operator's status commands.
-            days: for which it is valid; no longer than the authority itself.
-            now: from which a day before counts; this clock's time unless given.
-
-        Raises:
-            IdentityError: the request is malformed, its signature or its kind of key is wrong.
-        """
+        """A certificate for the holder of the key that a request was signed with."""
+        # A request asks for nothing but a name: what the certificate permits is decided here.
         asked, issuer = load_request(request), load_certificate(self.certificate)
         name, latest = name_in_request(request), issuer.not_valid_after_utc
         if days <= 0 or latest < (now or dt.datetime.now(dt.UTC)):
@@ -723,31 +500,16 @@ class Authority:
 
 
 def make_key() -> bytes:
-    """A new P-256 key, in PEM."""
     return key_pem(new_key())
 
 
 def make_request(name: str, key: bytes) -> str:
-    """A request for a certificate, as a block of text to paste.
-
-    Args:
-        name: of the device or of the operator.
-        key: whose certificate is wanted, in PEM.
-
-    Raises:
-        IdentityError: the name cannot be used, or the key is damaged.
-    """
     asked = x509.CertificateSigningRequestBuilder().subject_name(subject_of(check_name(name)))
     made = asked.sign(load_key(key), hashes.SHA256())
     return made.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def name_in_request(request: str) -> str:
-    """The name that a request asks for.
-
-    Raises:
-        IdentityError: it is malformed, or its signature or its kind of key is wrong.
-    """
     return check_name(common_name(load_request(request).subject))
 
 
@@ -766,11 +528,6 @@ def make_identity(
 
 
 def read_certificate(pem: bytes) -> Bearer:
-    """What a certificate says.
-
-    Raises:
-        IdentityError: it is damaged, or of another kind.
-    """
     found = load_certificate(pem)
     try:
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

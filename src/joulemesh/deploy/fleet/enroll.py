@@ -7,18 +7,6 @@ signs it. The answer holds all that the device needs.
 
 from __future__ import annotations
 
-__all__ = [
-    "REQUEST_FILE",
-    "Request",
-    "accept",
-    "answer_again",
-    "ask",
-    "from_block",
-    "read_request",
-    "sign",
-    "to_block",
-]
-
 import base64
 import hashlib
 import json
@@ -67,19 +55,6 @@ _CHECK_SUM = re.compile(r"^sha256: ([0-9a-f]{64})$", re.MULTILINE)
 
 
 def to_block(kind: str, files: Mapping[str, bytes], comment: str = "") -> str:
-    """Files as a block of text.
-
-    Args:
-        kind: what they are, a word in capital letters.
-        files: their bytes by name.
-        comment: a line for people, inside the block.
-
-    >>> print(to_block("REQUEST", {"name": b"farm-07"}, "farm-07"))
-    -----BEGIN JOULEMESH REQUEST-----
-    note: farm-07
-    sha256: abde07b8f3b49b838ac01e697185180a98e249114f1e78e87c7e7b626271d9f5
-    ...
-    """
     plain = json.dumps({name: data.decode("latin-1") for name, data in files.items()}).encode()
     packed = base64.b64encode(zlib.compress(plain, 9)).decode()
     lines = [f"-----BEGIN JOULEMESH {kind}-----"]
@@ -89,22 +64,6 @@ def to_block(kind: str, files: Mapping[str, bytes], comment: str = "") -> str:
 
 
 def from_block(kind: str, text: str, made_by: str) -> dict[str, bytes]:
-    """The files in the first block of a text.
-
-    Args:
-        kind: what they must be.
-        text: with the block in it.
-        made_by: the command that prints such a block, for the message.
-
-    Returns:
-        The bytes of the files by name.
-
-    Raises:
-        ScenarioError: there is no such block, or it is damaged.
-
-    >>> from_block("REQUEST", "> " + to_block("REQUEST", {"a": b"1"}), "x")
-    {'a': b'1'}
-    """
     if len(text) > FLEET.now:
         raise ScenarioError(f"the text is longer than a block may be ({FLEET}); paste the block")
     found = _BLOCK.search(text)
@@ -142,16 +101,10 @@ _INPUT = re.compile(r"inputs/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True)
 class Request:
-    """What a device asks for.
+    """What a device asks for."""
 
-    Attributes:
-        pem: the request for a certificate.
-        host: its name, and where it thinks that it is reached; the address may be empty.
-        version: of Joulemesh there.
-    """
-
-    pem: str
-    host: Host
+    pem: str  # the request for a certificate
+    host: Host  # its name, and where it thinks that it is reached; the address may be empty
     version: str = __version__
 
 
@@ -159,24 +112,6 @@ class Request:
 
 
 def ask(folder: Path, host: Host, *, anew: bool = False) -> str:
-    """Make a device's key, if it has none, and its request.
-
-    Args:
-        folder: of the device; made if need be.
-        host: its name, and where it is reached.
-        anew: make another key although there is one.
-
-    Returns:
-        The block of text to show to the operator, which is kept in the folder, too.
-
-    Raises:
-        ScenarioError: the device has a certificate already, or the folder cannot be written.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     read_request(ask(Path(place, "farm-07"), Host("farm-07", "10.0.0.7"))).host
-    Host(name='farm-07', address='10.0.0.7', port=7100)
-    """
     check_name(host.name)
     make_folder(folder)
     if (folder / CERTIFICATE).exists() and not anew:
@@ -195,19 +130,7 @@ def ask(folder: Path, host: Host, *, anew: bool = False) -> str:
 
 
 def accept(folder: Path, text: str, name: str) -> DevicePack:
-    """Take up the operator's answer; nothing is changed unless it fits the device's key.
-
-    Args:
-        folder: of the device.
-        text: with the block that `sign` made in it.
-        name: of the device.
-
-    Returns:
-        What the device now has.
-
-    Raises:
-        ScenarioError: the block is damaged, or is for another device.
-    """
+    """Take up the operator's answer; nothing is changed unless it fits the device's key."""
     files = from_block("ANSWER", text, _ANSWER)
     known = {*_FILES, REVOKED}
     strange = [name for name in files if name not in known and not _INPUT.fullmatch(name)]
@@ -242,11 +165,6 @@ def accept(folder: Path, text: str, name: str) -> DevicePack:
 
 
 def read_request(text: str) -> Request:
-    """The request in a text.
-
-    Raises:
-        ScenarioError: there is none, or it is damaged.
-    """
     files = from_block("REQUEST", text, _ASK)
     try:
         pem = files["request.pem"].decode()
@@ -264,24 +182,8 @@ def read_request(text: str) -> Request:
 def sign(
     folder: Path, requests: Sequence[Request], *, again: bool = False, days: float = 365
 ) -> dict[str, str]:
-    """Sign requests, and pack what each of the devices needs.
-
-    Addresses that ``hosts.csv`` lacks are taken from the requests. A device need not know those of
-    neighbours that are signed later: these know its own, and tell it theirs when they connect.
-
-    Args:
-        folder: of the fleet.
-        requests: of some of its devices.
-        again: sign also for a device that has another key already.
-        days: for which the certificates are valid.
-
-    Returns:
-        A block of text for each device, by name.
-
-    Raises:
-        ScenarioError: a device is unknown, has a certificate for another key, or its own address is
-            not known.
-    """
+    # Addresses that ``hosts.csv`` lacks are taken from the requests. A device need not know those
+    # of neighbours that are signed later: these know its own, and tell it theirs when they connect.
     fleet, authority = Fleet.load(folder), Authority.load(folder)
     for one in requests:
         _check(folder, fleet, one, again=again)
@@ -304,11 +206,7 @@ def sign(
 
 
 def answer_again(folder: Path, name: str) -> str:
-    """The block for a device that was signed before, with what ``hosts.csv`` says now.
-
-    Raises:
-        ScenarioError: it has no certificate yet, or its address is missing.
-    """
+    """The block for a device that was signed before, with what ``hosts.csv`` says now."""
     fleet = Fleet.load(folder)
     fleet.number(name)
     hosts = fleet_hosts(folder, fleet)
@@ -321,7 +219,6 @@ def answer_again(folder: Path, name: str) -> str:
 
 
 def _check(folder: Path, fleet: Fleet, request: Request, *, again: bool) -> None:
-    """Refuse a request that must not be signed."""
     name = request.host.name
     fleet.number(name)
     issued = folder / DEVICES / name / CERTIFICATE

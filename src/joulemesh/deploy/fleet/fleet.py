@@ -6,19 +6,6 @@ device makes the plan again, and every later one, without the data and without t
 
 from __future__ import annotations
 
-__all__ = [
-    "FILE",
-    "FORMAT",
-    "SOURCES",
-    "Fleet",
-    "Input",
-    "Settings",
-    "Sizes",
-    "Task",
-    "numbered_names",
-    "task_of",
-]
-
 from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
@@ -63,32 +50,22 @@ _Names = Annotated[
 
 
 class Task(BaseModel):
-    """What is learned, wherever the samples lie.
-
-    Attributes:
-        shape: of one sample.
-        kind: ``"uint8"`` or ``"float32"``: how samples are stored before they are scaled.
-        classes: number of classes; of tokens, how many there are; of numbers, how many are to be
-            predicted of each sample.
-        mean: in the units of the samples as they are stored: one figure, or one per feature (the
-            last axis).
-        std: as ``mean``; the model sees ``(x - mean) / std``.
-        class_names: of the classes, in their order; none where classes are numbers.
-        feature_names: of the columns of a table, in their order; none otherwise.
-
-    >>> task_of(Scenario()).scaled(np.full((1, 8, 8, 1), 0.3052)).max()
-    np.float32(0.0)
-    """
+    """What is learned, wherever the samples lie."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     shape: Annotated[tuple[_Size, ...], Field(min_length=1, max_length=8)]
+    # ``"uint8"`` or ``"float32"``: how samples are stored before they are scaled
     kind: Literal["uint8", "float32"]
+    # number of classes; of tokens, how many there are; of numbers, how many are to be predicted of
+    # each sample
     classes: Annotated[int, Field(ge=1, le=_MOST_COLUMNS)]
+    # in the units of the samples as they are stored: one figure, or one per feature (the last axis)
     mean: _Figures = (0.0,)
+    # as ``mean``; the model sees ``(x - mean) / std``
     std: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (1.0,)
-    class_names: _Names = ()
-    feature_names: _Names = ()
+    class_names: _Names = ()  # of the classes, in their order; none where classes are numbers
+    feature_names: _Names = ()  # of the columns of a table, in their order; none otherwise
 
     def model_post_init(self, context: Any) -> None:
         """Refuse figures and names that do not fit the samples."""
@@ -99,29 +76,11 @@ class Task(BaseModel):
             raise ValueError(f"{len(self.class_names)} names are for {self.classes} classes")
 
     def scaled(self, x: NDArray[Any]) -> NDArray[np.float32]:
-        """Samples as the model sees them.
-
-        Args:
-            x: [n, ...] of ``shape``, as a device holds them.
-
-        Raises:
-            ScenarioError: they have another shape, or are stored in another way.
-        """
         self.check_samples(x)
         mean, std = (np.array(figures, np.float64) for figures in (self.mean, self.std))
         return ((x - mean) / std).astype(np.float32)
 
     def check_samples(self, x: NDArray[Any]) -> None:
-        """Refuse samples that are not like those of the other devices.
-
-        Raises:
-            ScenarioError: they have another shape, or are stored in another way.
-
-        >>> task_of(Scenario()).check_samples(np.zeros((3, 28, 28, 1), np.float32))
-        Traceback (most recent call last):
-        ...
-        joulemesh.ScenarioError: a sample here has the shape (28, 28, 1), and (8, 8, 1) ...
-        """
         if x.shape[1:] != self.shape:
             raise ScenarioError(
                 f"a sample here has the shape {x.shape[1:]}, and {self.shape} on the other "
@@ -135,16 +94,7 @@ class Task(BaseModel):
 
 
 def task_of(scenario: Scenario) -> Task:
-    """What the devices of a scenario have to share.
-
-    The scale is that of the scenario's own training samples; published data sets are not fetched.
-
-    Raises:
-        ScenarioError: the data cannot be read.
-
-    >>> task_of(Scenario()).shape, task_of(Scenario(training={"dataset": "mnist"})).kind
-    ((8, 8, 1), 'uint8')
-    """
+    # The scale is that of the scenario's own training samples; published data sets are not fetched.
     training = scenario.training
     if training.loss.startswith(OWN):
         raise ScenarioError(
@@ -184,7 +134,6 @@ _LONGEST_S = 7 * 86400.0
 
 
 def _settings(value: Any) -> Settings:
-    """Settings of plain values, each within sensible bounds."""
     made = value if isinstance(value, Settings) else Settings(**_known(value))
     if made.on_failure not in ("go-on", "stop"):
         raise ValueError(f"on_failure is {made.on_failure!r:.20}, not go-on or stop")
@@ -220,49 +169,33 @@ class Sizes(_Record):
 
 
 class Input(_Record):
-    """A file that the scenario names and that travels with the fleet.
+    """A file that the scenario names and that travels with the fleet."""
 
-    Attributes:
-        name: within the folder ``inputs``.
-        sha256: of its bytes.
-    """
-
-    name: _FileName
+    name: _FileName  # within the folder ``inputs``
     sha256: _Digest
 
 
 class Fleet(_Record):
-    """What all devices of a fleet know.
-
-    Attributes:
-        format: of the file.
-        id: of the fleet, drawn at random.
-        version: of Joulemesh that made it.
-        digest: of the plan.
-        names: of the devices, by their numbers.
-        links: of the graph, each (lower, higher), ascending: who may talk to whom.
-        settings: how devices treat each other.
-        task: what devices with data of their own have to share.
-        code: the user's own files that must be loaded, and their SHA-256.
-        inputs: files that the scenario names, by field.
-        stated: the scenario's values; files that travel with the fleet by their relative names.
-        origins: where the values come from.
-        sizes: of the model and of a round.
-    """
+    """What all devices of a fleet know."""
 
     format: str = FORMAT
-    id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-    version: Annotated[str, Field(max_length=100)] = __version__
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]  # of the fleet, drawn at random
+    version: Annotated[str, Field(max_length=100)] = __version__  # of Joulemesh that made it
     digest: _Digest
+    # of the devices, by their numbers
     names: Annotated[tuple[str, ...], Field(min_length=2, max_length=_MOST_DEVICES)]
+    # of the graph, each (lower, higher), ascending: who may talk to whom
     links: Annotated[tuple[tuple[int, int], ...], Field(min_length=1, max_length=2**20)]
+    # how devices treat each other
     settings: Annotated[Settings, BeforeValidator(_settings)] = Settings()
-    task: Task
+    task: Task  # what devices with data of their own have to share
+    # the user's own files that must be loaded, and their SHA-256
     code: dict[_AnyName, _Digest] = {}
-    inputs: dict[str, Input] = {}
+    inputs: dict[str, Input] = {}  # files that the scenario names, by field
+    # the scenario's values; files that travel with the fleet by their relative names
     stated: dict[str, Any]
-    origins: dict[str, str] = {}
-    sizes: Sizes
+    origins: dict[str, str] = {}  # where the values come from
+    sizes: Sizes  # of the model and of a round
 
     _folder: Path = PrivateAttr(default=Path())
 
@@ -274,7 +207,6 @@ class Fleet(_Record):
         return tuple(check_name(name) for name in names)
 
     def model_post_init(self, context: Any) -> None:
-        """Refuse parts that do not belong together."""
         count = len(self.names)
         if len(self.sizes.round_samples) != count:
             raise ValueError(f"it has {count} names for {len(self.sizes.round_samples)} devices")
@@ -284,11 +216,6 @@ class Fleet(_Record):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read ``fleet.json`` of a fleet's or of a device's folder, and check what it names.
-
-        Raises:
-            ScenarioError: it is missing, damaged, of another format, or an input has changed.
-        """
         path = folder / FILE
         try:
             found = cls.parse(read_bounded(path, FLEET.now), str(path))
@@ -304,11 +231,6 @@ class Fleet(_Record):
 
     @classmethod
     def parse(cls, text: bytes, where: str) -> Self:
-        """The fleet that a JSON text describes.
-
-        Raises:
-            ScenarioError: it describes none.
-        """
         try:
             values = parse_json(text)
             made = values.get("format") if isinstance(values, dict) else None
@@ -331,21 +253,14 @@ class Fleet(_Record):
         ) from None
 
     def to_json(self) -> str:
-        """As one JSON object, always the same bytes."""
         return self.model_dump_json() + "\n"
 
     @property
     def folder(self) -> Path:
-        """That it was read from."""
         return self._folder
 
     @cached_property
     def scenario(self) -> Scenario:
-        """The scenario, with the places of its files in this folder.
-
-        Raises:
-            ScenarioError: it is none, or needs the user's own files loaded first.
-        """
         values: dict[str, Any] = {
             name: dict(part) if isinstance(part, dict) else part
             for name, part in self.stated.items()
@@ -360,7 +275,6 @@ class Fleet(_Record):
 
     @cached_property
     def work(self) -> Workload:
-        """Sizes of the model and of a round."""
         sizes = self.sizes
         samples = np.array(sizes.round_samples, np.float64)
         return Workload(sizes.parameters, sizes.model_bits, samples, sizes.operations)
@@ -374,10 +288,8 @@ class Fleet(_Record):
 
     @property
     def spares(self) -> tuple[int, ...]:
-        """Places that are planned as absent until a device is added: they leave before the start.
-
-        The scenario's ``devices.leave`` has them, so that plan and simulation are without them.
-        """
+        """Places planned as absent until a device is added: they leave before the start."""
+        # The scenario's ``devices.leave`` has them, so that plan and simulation are without them.
         return tuple(device for device, first in self.scenario.devices.leave if first == 1)
 
     @property
@@ -386,18 +298,12 @@ class Fleet(_Record):
         return () if self.names == numbered_names(len(self.names)) else self.names
 
     def number(self, name: str) -> int:
-        """The number of a device.
-
-        Raises:
-            ScenarioError: the fleet has none of this name.
-        """
         if name not in self.names:
             shown = ", ".join(self.names[:8]) + ("" if len(self.names) <= 8 else ", …")
             raise ScenarioError(f"the fleet has no device {name!r:.80}; its devices are {shown}")
         return self.names.index(name)
 
     def neighbours(self, device: int) -> tuple[int, ...]:
-        """The devices that share a link with one, ascending."""
         return self._near.get(device, ())
 
     @cached_property
@@ -409,14 +315,7 @@ class Fleet(_Record):
         return {device: tuple(sorted(near)) for device, near in found.items()}
 
     def check_code(self, loaded: tuple[Path, ...]) -> None:
-        """Refuse to go on without the user's own files that the fleet was made with.
-
-        Args:
-            loaded: the files given with ``--load``.
-
-        Raises:
-            ScenarioError: one is missing, or is not the same.
-        """
+        """Refuse to go on without the user's own files that the fleet was made with."""
         given = {path.name: path for path in loaded}
         for name, digest in self.code.items():
             if name not in given:
@@ -429,11 +328,6 @@ class Fleet(_Record):
 
 
 def _sources(folder: Path) -> dict[str, str]:
-    """Where samples and code lie on the machine that made the fleet, as far as they still do.
-
-    Args:
-        folder: of the fleet, or of a device within it.
-    """
     homes = (folder, folder.parent.parent) if folder.parent.name == "devices" else (folder,)
     for home in homes:
         if (home / SOURCES).is_file():
@@ -443,11 +337,6 @@ def _sources(folder: Path) -> dict[str, str]:
 
 
 def numbered_names(count: int) -> tuple[str, ...]:
-    """Names of devices that nobody has named.
-
-    >>> numbered_names(11)[9:]
-    ('device-09', 'device-10')
-    """
     digits = len(str(count - 1))
     return tuple(f"device-{device:0{digits}}" for device in range(count))
 

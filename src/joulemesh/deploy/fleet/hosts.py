@@ -5,19 +5,6 @@ The file is convenience, not trust: a device is known by its certificate, wherev
 
 from __future__ import annotations
 
-__all__ = [
-    "HOSTS",
-    "PORT",
-    "Host",
-    "checked_host",
-    "fill_in",
-    "hosts_text",
-    "own_address",
-    "read_hosts",
-    "require_addresses",
-    "write_hosts",
-]
-
 import csv
 import difflib
 import re
@@ -45,23 +32,13 @@ _HEAD = (
 
 @dataclass(frozen=True)
 class Host:
-    """Where a device is reached.
-
-    Attributes:
-        name: of the device.
-        address: a host name or an IP address; empty while nobody has filled it in.
-        port: TCP port.
-
-    >>> str(Host("farm-07", "192.168.1.17", 7100)), str(Host("farm-08", "fe80::8", 7100))
-    ('192.168.1.17:7100', '[fe80::8]:7100')
-    """
+    """Where a device is reached."""
 
     name: str
-    address: str = ""
+    address: str = ""  # a host name or an IP address; empty while nobody has filled it in
     port: int = PORT
 
     def __str__(self) -> str:
-        """The address with its port."""
         return f"[{self.address}]:{self.port}" if ":" in self.address else self._plain()
 
     def _plain(self) -> str:
@@ -69,28 +46,15 @@ class Host:
 
     @property
     def is_here(self) -> bool:
-        """Does no other machine reach this address?
-
-        >>> Host("a", "127.0.0.1").is_here, Host("b", "192.168.1.17").is_here
-        (True, False)
-        """
         return self.address in ("localhost", "::1") or self.address.startswith("127.")
 
 
 def write_hosts(path: Path, hosts: Iterable[Host]) -> None:
-    """Write a list of hosts into a file."""
     files.write_text(path, hosts_text(hosts))
 
 
 def hosts_text(hosts: Iterable[Host]) -> str:
-    """A list of hosts; where an address is missing there is a question mark, and a comment.
-
-    >>> print(*hosts_text([Host("a"), Host("b", "10.0.0.2", 7000)]).splitlines()[2:], sep="\\n")
-    # Missing: the address of a (write it in place of ?).
-    name,address,port
-    a,?,7100
-    b,10.0.0.2,7000
-    """
+    """A list of hosts; where an address is missing there is a question mark, and a comment."""
     listed = list(hosts)
     missing = [host.name for host in listed if not host.address]
     lines = [_HEAD]
@@ -105,27 +69,6 @@ def hosts_text(hosts: Iterable[Host]) -> str:
 
 
 def read_hosts(path: Path, names: Sequence[str]) -> dict[str, Host]:
-    """Read a list of hosts.
-
-    Args:
-        path: of the file.
-        names: of the devices that it must have a row for, each one.
-
-    Returns:
-        The hosts by name, in the order of ``names``. An address may still be empty.
-
-    Raises:
-        ScenarioError: the file cannot be read, a row is malformed, a device is named twice, is
-            missing or unknown, or two devices have one address and port.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, HOSTS)
-    ...     path.write_text("name,address,port\\na,10.0.0.1,7000\\nb,?,7000\\n") > 0
-    ...     read_hosts(path, ("a", "b"))["b"]
-    True
-    Host(name='b', address='', port=7000)
-    """
     found: dict[str, Host] = {}
     at: dict[str, str] = {}
     known = frozenset(names)
@@ -152,15 +95,7 @@ def read_hosts(path: Path, names: Sequence[str]) -> dict[str, Host]:
 
 
 def fill_in(path: Path, known: Iterable[Host]) -> list[Host]:
-    """Write addresses into a list of hosts where they are missing; the rest stays as it is.
-
-    Args:
-        path: of the file.
-        known: hosts with their addresses.
-
-    Returns:
-        Those that were filled in.
-    """
+    """Write addresses into a list of hosts where they are missing; the rest stays as it is."""
     wanted = {host.name: host for host in known}
     lines, filled = _text(path).splitlines(), []
     for line, header, old in list(_rows(path)):
@@ -179,22 +114,6 @@ def fill_in(path: Path, known: Iterable[Host]) -> list[Host]:
 def require_addresses(
     path: Path, hosts: Mapping[str, Host], names: Iterable[str], otherwise: str = ""
 ) -> None:
-    """Refuse to go on while addresses are missing.
-
-    Args:
-        path: of the file that they are to be written into.
-        hosts: what it says now.
-        names: of the devices whose addresses are needed.
-        otherwise: what else can be done, for the message.
-
-    Raises:
-        ScenarioError: one is missing.
-
-    >>> require_addresses(Path(HOSTS), {"a": Host("a")}, ["a"])
-    Traceback (most recent call last):
-    ...
-    joulemesh.ScenarioError: hosts.csv has no address for a; write a host name or an IP ...
-    """
     missing = [name for name in names if not hosts[name].address]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -205,7 +124,6 @@ def require_addresses(
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str], Host]]:
-    """Line numbers, the order of the columns, and hosts."""
     header: list[str] = []
     for line, text in enumerate(_text(path).splitlines(), start=1):
         if not text.strip() or text.lstrip().startswith("#"):
@@ -238,17 +156,6 @@ def _text(path: Path) -> str:
 
 
 def checked_host(where: str, name: str, address: str, port: str) -> Host:
-    """A host as somebody wrote it down.
-
-    Args:
-        where: it stands, for the message.
-        name: of the device.
-        address: a host name or an IP address; empty or a question mark if it is not known.
-        port: as text.
-
-    Raises:
-        ScenarioError: the address or the port is none.
-    """
     address = "" if address == _MISSING else address.removeprefix("[").removesuffix("]")
     if address and not _ADDRESS.fullmatch(address):
         raise ScenarioError(
@@ -264,10 +171,7 @@ def checked_host(where: str, name: str, address: str, port: str) -> Host:
 
 
 def own_address() -> str:
-    """The address that this machine has in its network; empty if it is in none.
-
-    Nothing is sent: the system is asked which of its addresses it would send from.
-    """
+    # Nothing is sent: the system is asked which of its addresses it would send from.
     elsewhere = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
     for family, address in elsewhere:  # addresses for documentation, which nobody has
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asked:

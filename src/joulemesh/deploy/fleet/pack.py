@@ -7,29 +7,6 @@ certificate authority, the folder ``operator`` with the certificate for check an
 
 from __future__ import annotations
 
-__all__ = [
-    "DEVICES",
-    "OPERATOR",
-    "ORDERS",
-    "ROSTER",
-    "DevicePack",
-    "add_device",
-    "check_deployable",
-    "device_files",
-    "fleet_hosts",
-    "make_fleet",
-    "medium_notes",
-    "own_files",
-    "portable",
-    "read_roster",
-    "refresh",
-    "retire_device",
-    "revoke_devices",
-    "roster_names",
-    "sources",
-    "write_files",
-]
-
 import json
 import os
 import re
@@ -66,13 +43,13 @@ from joulemesh.deploy.fleet.fleet import (
     SOURCES,
     Fleet,
     Input,
-    Settings,
     Sizes,
     numbered_names,
     task_of,
 )
 from joulemesh.deploy.fleet.hosts import HOSTS, Host, hosts_text, read_hosts, write_hosts
 from joulemesh.deploy.messages import NO_ROSTER, FleetRoster
+from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.signing import signed_text
 from joulemesh.deploy.transport import Address
 from joulemesh.planning.orders import Orders, digest_of, orders
@@ -87,14 +64,6 @@ _DATA = "training."  # samples stay where they are: every device has its own
 
 
 def check_deployable(plan: Plan) -> None:
-    """Refuse a plan that real devices cannot carry out.
-
-    Raises:
-        ScenarioError: one line that says why it is for simulation only.
-
-    >>> import joulemesh
-    >>> check_deployable(joulemesh.plan(joulemesh.Scenario.preset("adaptive")))
-    """
     devices = plan.scenario.devices
     leaving = any(first > 1 for _, first in devices.leave)  # the others are spare places
     for name in ("availability", "leave", "harvest_w", "capacity_j", "positions"):
@@ -107,15 +76,6 @@ def check_deployable(plan: Plan) -> None:
 
 
 def roster_names(plan: Plan) -> tuple[str, ...]:
-    """What the devices are called: as in their table, otherwise by their numbers.
-
-    Raises:
-        ScenarioError: a name is used twice, or cannot stand in a certificate.
-
-    >>> import joulemesh
-    >>> roster_names(joulemesh.plan(joulemesh.Scenario(devices={"count": 12})))[-1]
-    'device-11'
-    """
     names, count = device_names(plan.scenario), plan.scenario.devices.count
     table = plan.scenario.devices.table
     if not names:
@@ -129,12 +89,7 @@ def roster_names(plan: Plan) -> tuple[str, ...]:
 
 
 def portable(plan: Plan) -> tuple[Scenario, str, dict[str, tuple[str, Path]]]:
-    """A plan's scenario with names of its files that hold on every device.
-
-    Returns:
-        The scenario; the digest of the plan, made from it; and by field the name that a file has
-        in the folder ``inputs``, and where it lies now. Samples do not travel.
-    """
+    """A plan's scenario with names of its files that hold on every device."""
     named = {
         field: (f"{field.replace('.', '-')}{_SUFFIX.sub('', path.suffix)}", path)
         for field, path in input_files(plan.scenario).items()
@@ -152,11 +107,7 @@ def portable(plan: Plan) -> tuple[Scenario, str, dict[str, tuple[str, Path]]]:
 
 
 def sources(scenario: Scenario) -> dict[str, str]:
-    """Files and folders that stay where they are: samples, and the user's own code; by field.
-
-    >>> sources(Scenario(training={"data_dir": "published"}))
-    {'training.data_dir': 'published'}
-    """
+    """Files and folders that stay where they are: samples, and the user's own code; by field."""
     found = {
         field: str(path.absolute())
         for field, path in input_files(scenario).items()
@@ -171,29 +122,17 @@ def sources(scenario: Scenario) -> dict[str, str]:
 
 
 def own_model_file(scenario: Scenario) -> Path | None:
-    """The user's own file that a scenario's model is in."""
     return input_files(scenario).get("training.model")
 
 
 def own_files(scenario: Scenario, loaded: Sequence[Path]) -> tuple[Path, ...]:
-    """The user's own files that every device needs: those loaded, and that of the model.
-
-    >>> own_files(Scenario(), [Path("lazy.py")])
-    (PosixPath('lazy.py'),)
-    """
+    """The user's own files that every device needs: those loaded, and that of the model."""
     model = own_model_file(scenario)
     known = {path.resolve() for path in loaded}
     return (*loaded, *([model] if model is not None and model.resolve() not in known else []))
 
 
 def medium_notes(scenario: Scenario) -> tuple[str, ...]:
-    """What the operator should know, one line each; nothing on orthogonal links.
-
-    >>> medium_notes(Scenario())
-    ()
-    >>> len(medium_notes(Scenario(network={"medium": "shared", "broadcast": True})))
-    2
-    """
     found = []
     if scenario.network.medium == "shared":
         found.append(
@@ -214,39 +153,24 @@ DEVICES, OPERATOR, ORDERS, PLAN = "devices", "operator", "orders.json", "plan.np
 
 @dataclass(frozen=True)
 class DevicePack:
-    """What one device needs to take part.
-
-    Attributes:
-        folder: of the device.
-        fleet: what all devices know.
-        device: its number.
-        orders: its part of the plan.
-        hosts: where it and its neighbours are reached, by number.
-    """
+    """What one device needs to take part."""
 
     folder: Path
-    fleet: Fleet
+    fleet: Fleet  # what all devices know
     device: int
-    orders: Orders
-    hosts: dict[int, Host]
+    orders: Orders  # its part of the plan
+    hosts: dict[int, Host]  # where it and its neighbours are reached, by number
 
     @property
     def name(self) -> str:
-        """What the device is called."""
         return self.fleet.names[self.device]
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """The devices that it may talk to."""
         return self.fleet.neighbours(self.device)
 
     @property
     def identity(self) -> Identity:
-        """Its key and certificate.
-
-        Raises:
-            IdentityError: a file is missing, or they do not belong together.
-        """
         return Identity.load(self.folder)
 
     @property
@@ -258,11 +182,6 @@ class DevicePack:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read a device's folder, and check that its parts belong together.
-
-        Raises:
-            ScenarioError: a file is missing, damaged, or of another fleet or device.
-        """
         fleet = Fleet.load(folder)
         mine = Orders.load(folder / ORDERS)
         if mine.plan != fleet.digest or mine.devices != len(fleet.names):
@@ -286,31 +205,7 @@ def make_fleet(
     code: Sequence[Path] = (),
     days: float = 365,
 ) -> Fleet:
-    """Make the folder of a fleet, whole or not at all.
-
-    Args:
-        folder: a new one, or an empty one.
-        plan: that the fleet carries out.
-        hosts: where devices are reached, by name; those missing are left to fill in.
-        with_keys: make every device's key here, too; for a lab, where one machine may know all.
-        settings: how devices treat each other.
-        code: the user's own files that were loaded before planning.
-        days: for which certificates are valid.
-
-    Returns:
-        The fleet, read back.
-
-    Raises:
-        ScenarioError: the folder is not empty or cannot be written, or the plan cannot be deployed.
-
-    >>> import joulemesh, tempfile
-    >>> plan = joulemesh.plan(joulemesh.Scenario(devices={"count": 3}))
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     fleet = make_fleet(Path(place, "fleet"), plan, with_keys=True)
-    ...     mine = DevicePack.load(Path(place, "fleet", "devices", "device-1"))
-    ...     mine.name, mine.neighbours, mine.hosts[0].port, mine.identity.bearer.name
-    ('device-1', (0, 2), 7100, 'device-1')
-    """
+    """Make the folder of a fleet, whole or not at all."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ScenarioError(f"{folder} exists and is not empty; choose another place")
     check_deployable(plan)
@@ -340,7 +235,6 @@ def make_fleet(
 def _described(
     plan: Plan, names: tuple[str, ...], settings: Settings, code: Sequence[Path]
 ) -> tuple[Fleet, dict[str, Path]]:
-    """The record of a fleet, and the files that travel with it by their new names."""
     stated, digest, inputs = portable(plan)
     work = plan.work
     fleet = Fleet(
@@ -383,7 +277,6 @@ def _lay_out(folder: Path, fleet: Fleet, plan: Plan, inputs: dict[str, Path], da
 
 
 def _devices(folder: Path, plan: Plan, *, with_keys: bool, days: float) -> None:
-    """Write the folder of each device."""
     fleet, authority = Fleet.load(folder), Authority.load(folder)
     digest = fleet.digest
     for device, name in enumerate(fleet.names):
@@ -396,16 +289,10 @@ def _devices(folder: Path, plan: Plan, *, with_keys: bool, days: float) -> None:
 
 
 def fleet_hosts(folder: Path, fleet: Fleet) -> dict[str, Host]:
-    """Where the devices of a fleet are reached, by name; addresses may be missing."""
     return read_hosts(folder / HOSTS, fleet.names)
 
 
 def refresh(folder: Path) -> None:
-    """Bring every device's folder up to date with ``hosts.csv``.
-
-    Raises:
-        ScenarioError: ``hosts.csv`` or another file is malformed.
-    """
     fleet = Fleet.load(folder)
     hosts = fleet_hosts(folder, fleet)
     for name in fleet.names:
@@ -415,14 +302,6 @@ def refresh(folder: Path) -> None:
 def device_files(
     folder: Path, fleet: Fleet, hosts: Mapping[str, Host], name: str
 ) -> dict[str, bytes]:
-    """What a device needs, apart from its key: bytes by relative name.
-
-    Args:
-        folder: of the fleet.
-        fleet: read from it.
-        hosts: of all devices, by name.
-        name: of the device.
-    """
     device = fleet.number(name)
     home = folder / DEVICES / name
     near = [fleet.names[one] for one in (device, *fleet.neighbours(device))]
@@ -443,7 +322,6 @@ def device_files(
 
 
 def write_files(folder: Path, content: Mapping[str, bytes]) -> None:
-    """Write files into a folder, each whole, where they are not there already."""
     make_folder(folder)
     for name, data in content.items():
         path = folder / name
@@ -457,18 +335,7 @@ def write_files(folder: Path, content: Mapping[str, bytes]) -> None:
 
 
 def revoke_devices(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """Put the certificates of devices on the fleet's list, and the list into devices' folders.
-
-    Args:
-        folder: of the fleet.
-        names: of the devices.
-
-    Returns:
-        The names of their neighbours, which must get the list.
-
-    Raises:
-        ScenarioError: a device is unknown, or has no certificate.
-    """
+    """Put the certificates of devices on the fleet's list, and the list into devices' folders."""
     fleet, authority = Fleet.load(folder), Authority.load(folder)
     lost = [fleet.number(name) for name in names]
     issued = [folder / DEVICES / name / CERTIFICATE for name in names]
@@ -488,11 +355,6 @@ ROSTER = "roster.json"
 
 
 def read_roster(folder: Path) -> FleetRoster:
-    """The newest roster in a fleet's folder; number 0 if there is none yet.
-
-    Raises:
-        ScenarioError: the file is damaged.
-    """
     path = folder / ROSTER
     if not path.exists():
         return NO_ROSTER
@@ -503,21 +365,6 @@ def read_roster(folder: Path) -> FleetRoster:
 
 
 def add_device(folder: Path, name: str) -> FleetRoster:
-    """The roster in which a spare place is taken, signed and kept in the fleet's folder.
-
-    Raises:
-        ScenarioError: there is no such place, or its device has no certificate yet.
-
-    >>> import joulemesh, tempfile
-    >>> from joulemesh.deploy.fleet.pack import make_fleet
-    >>> plan = joulemesh.plan(joulemesh.Scenario(devices={"count": 3, "leave": [[2, 1]]}))
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     folder = Path(place, "fleet")
-    ...     fleet = make_fleet(folder, plan, with_keys=True)
-    ...     added, retired = add_device(folder, "device-2"), retire_device(folder, "device-1")
-    >>> fleet.spares, added.number, added.added, retired.number, retired.added, retired.retired
-    ((2,), 1, (2,), 2, (2,), (1,))
-    """
     fleet, before = Fleet.load(folder), read_roster(folder)
     device = fleet.number(name)
     if device in before.retired:
@@ -537,11 +384,6 @@ def add_device(folder: Path, name: str) -> FleetRoster:
 
 
 def retire_device(folder: Path, name: str) -> FleetRoster:
-    """The roster in which a device leaves for good, signed and kept in the fleet's folder.
-
-    Raises:
-        ScenarioError: there is no such device, or fewer than two would be left.
-    """
     fleet, before = Fleet.load(folder), read_roster(folder)
     device = fleet.number(name)
     if device in fleet.spares and device not in before.added:

@@ -8,26 +8,6 @@ token is refused at the handshake, and a listener ends with its first session, i
 
 from __future__ import annotations
 
-__all__ = [
-    "COLUMNS",
-    "Listener",
-    "Session",
-    "link_service",
-    "links_text",
-    "listen",
-    "listen_in_fleet",
-    "measure_fleet",
-    "measure_links",
-    "measure_listeners",
-    "new_token",
-    "pair_identity",
-    "parse_address",
-    "row_of",
-    "session",
-    "tell_all",
-    "update_links",
-]
-
 import asyncio
 import base64
 import csv
@@ -89,36 +69,15 @@ _SALT = b"joulemesh calibrate links 1"
 
 @dataclass(frozen=True)
 class Listener:
-    """A machine that listens, and which device of the scenario it is.
-
-    Attributes:
-        address: where it listens.
-        token: that it has printed.
-        device: its number in the scenario.
-        name: what it is called; as it calls itself unless given.
-    """
+    """A machine that listens, and which device of the scenario it is."""
 
     address: Address
-    token: str
-    device: int
-    name: str = ""
+    token: str  # that it has printed
+    device: int  # its number in the scenario
+    name: str = ""  # what it is called; as it calls itself unless given
 
 
 def parse_address(text: str, default_host: str = "") -> Address:
-    """A host and a port.
-
-    Args:
-        text: ``HOST:PORT``, ``[IPV6]:PORT`` or, where there is a default, ``PORT``.
-        default_host: for a port alone.
-
-    Raises:
-        ScenarioError: it is none.
-
-    >>> parse_address("farm-02.local:7200"), parse_address("7200", "10.0.0.1")
-    (Address(host='farm-02.local', port=7200), Address(host='10.0.0.1', port=7200))
-    >>> parse_address("[fe80::1]:7200").host
-    'fe80::1'
-    """
     host, _, port = text.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or default_host
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
@@ -130,29 +89,12 @@ def parse_address(text: str, default_host: str = "") -> Address:
 
 
 def new_token() -> str:
-    """A token of 160 random bits, to be read out or pasted.
-
-    >>> len(new_token()), new_token() == new_token()
-    (35, False)
-    """
     text = base64.b32encode(secrets.token_bytes(_TOKEN_BYTES)).decode().lower()
     return "-".join(text[at : at + _GROUP] for at in range(0, len(text), _GROUP))
 
 
 def pair_identity(token: str, name: str) -> Identity:
-    """Key and certificate of one end, by the authority that a token stands for; valid for a day.
-
-    Args:
-        token: as `new_token` made it; hyphens, spaces and case do not matter.
-        name: of this end.
-
-    Raises:
-        ScenarioError: it is no token.
-
-    >>> one, other = (pair_identity("abcdefgh" * 4, name) for name in ("listener", "caller"))
-    >>> one.key == other.key, one.bearer.name
-    (False, 'listener')
-    """
+    """Key and certificate of one end, by the authority that a token stands for; valid for a day."""
     plain = "".join(token.split()).replace("-", "").upper()
     try:
         seed = base64.b32decode(plain)
@@ -177,23 +119,6 @@ async def listen(
     refused: Callable[[Refusal], None],
     ready: Callable[[int], None] = lambda port: None,
 ) -> bool:
-    """Serve one session of timed transfers to whoever knows the token.
-
-    Args:
-        address: where to listen.
-        token: that the caller must know.
-        name: what this machine is called; may be empty.
-        within_s: seconds after which it ends.
-        refused: told of everybody who is refused.
-        ready: called with the port, once it listens.
-
-    Returns:
-        Whether there was a session, before the time was up.
-
-    Raises:
-        TransportError: the address is not this machine's, or is taken.
-    """
-
     def permit(peer: Peer) -> None:
         if peer.name != CALLER or peer.role != "device":
             raise TransportError(Reason.NOT_PERMITTED, f"{peer.name} is not the caller")
@@ -235,11 +160,6 @@ class Session:
 
 @asynccontextmanager
 async def session(address: Address, token: str) -> AsyncIterator[Session]:
-    """Connect to a listener; at the end it is told so, and ends too.
-
-    Raises:
-        TransportError: it cannot be reached, does not know the token, or has another version.
-    """
     caller = Caller(Endpoint(pair_identity(token, CALLER), LISTENER, address))
     try:
         found = await hello(caller)
@@ -269,18 +189,6 @@ async def measure_listeners(
     modes: Sequence[str] = ("alone", "together"),
     done: Callable[[str], None] = lambda words: None,
 ) -> list[LinkFigures]:
-    """Measure the links from this machine to listeners, and back.
-
-    Args:
-        listeners: whom to call.
-        here: number and name of this machine's device.
-        rule: how each direction is measured.
-        modes: ``"alone"``, ``"together"`` or both; ``"together"`` is both directions of all links.
-        done: told of each step.
-
-    Raises:
-        TransportError: a listener cannot be reached, or refuses.
-    """
     async with AsyncExitStack() as stack:
         ways: list[_Direction] = []
         for one in listeners:
@@ -350,11 +258,7 @@ def link_service(pack: DevicePack) -> LinkService:
 
 
 async def measure_links(pack: DevicePack, order: Order) -> list[Timed]:
-    """Time transfers from a device to its neighbours, one link after another or all at once.
-
-    Returns:
-        One record for each neighbour that was named; no failure of the network is raised.
-    """
+    """Time transfers from a device to its neighbours, one link after another or all at once."""
     near = {pack.fleet.names[one]: one for one in pack.neighbours}
     strange = next((name for name in order.to if name not in near), None)
     if strange is not None:
@@ -382,19 +286,6 @@ async def _to_neighbour(pack: DevicePack, device: int, rule: Rule) -> Timed:
 async def listen_in_fleet(
     pack: DevicePack, within_s: float, refused: Callable[[Refusal], None]
 ) -> bool:
-    """Let the operator and the neighbours measure this device's links, without running a plan.
-
-    Args:
-        pack: the device's folder.
-        within_s: seconds after which it ends.
-        refused: told of everybody who is refused.
-
-    Returns:
-        Whether the operator has said that it is over, before the time was up.
-
-    Raises:
-        JoulemeshError: an address is missing, or this device cannot listen there.
-    """
     fleet = pack.fleet
     named = {host.name: host for host in pack.hosts.values()}
     require_addresses(pack.folder / HOSTS, named, named)
@@ -414,19 +305,6 @@ async def measure_fleet(
     modes: Sequence[str] = ("alone", "together"),
     done: Callable[[str], None] = lambda words: None,
 ) -> list[LinkFigures]:
-    """Have the devices of a fleet measure links between them.
-
-    Args:
-        operator: of the fleet.
-        links: pairs of devices; both directions are measured, one by one.
-        rule: how each direction is measured.
-        planned: the links that are measured all at once; all of them unless given.
-        modes: ``"alone"``, ``"together"`` or both.
-        done: told of each step.
-
-    Returns:
-        One record for each direction, in their order; those of silent devices say why.
-    """
     pairs = _both_ways(links)
     busy = pairs if planned is None else _both_ways(planned)
     alone, together = dict[tuple[int, int], Timed](), dict[tuple[int, int], Timed]()
@@ -446,11 +324,6 @@ async def measure_fleet(
 
 
 def _both_ways(links: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Every direction of links, once.
-
-    >>> _both_ways([(1, 0), (0, 1), (1, 2)])
-    [(0, 1), (1, 0), (1, 2), (2, 1)]
-    """
     return sorted({one for i, j in links for one in ((i, j), (j, i))})
 
 
@@ -464,7 +337,6 @@ def _by_sender(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 async def _ordered(
     operator: Operator, device: int, near: Sequence[int], rule: Rule, wait_s: float = 0.0
 ) -> dict[tuple[int, int], Timed]:
-    """What one device finds on its links."""
     names = operator.fleet.names
     host = operator.places[names[device]]
     order = Order(rule, tuple(names[one] for one in near), wait_s)
@@ -513,21 +385,6 @@ COLUMNS = (
 
 
 def row_of(link: LinkFigures, use: str = "lower", now: dt.datetime | None = None) -> dict[str, str]:
-    """A measured direction of a link as cells.
-
-    Args:
-        link: what was measured.
-        use: which rate a plan is to take: see `LinkFigures.chosen`.
-        now: the date that the source bears; today unless given.
-
-    >>> from joulemesh.deploy.links.transfers import Timed
-    >>> timed = Timed("farm-01", "farm-02", 125_000, (0.5, 0.5), 0.004, 90, 0)
-    >>> row = row_of(LinkFigures(0, 1, timed), now=dt.datetime(2026, 11, 16))
-    >>> row["rate_bps"], row["alone_bps"], row["together_bps"], row["retransmitted"]
-    ('2e+06', '2e+06', '', '0')
-    >>> row["rate_bps_source"]
-    'measured 2026-11-16: 2 transfers of 125 kB, alone'
-    """
     taken, rate = link.chosen(use), link.rate(use)
     how = "with all links in use" if taken is link.together else "alone"
     date = (now or dt.datetime.now(dt.UTC)).strftime("%Y-%m-%d")
@@ -557,32 +414,8 @@ def _cell(figure: float) -> str:
 
 
 def update_links(path: Path, rows: Sequence[Mapping[str, str]]) -> int:
-    """Put rows into a file: in the place of those of the same direction, or at its end.
-
-    Columns that somebody has added keep their cells, and rows that were not measured now stay.
-
-    Args:
-        path: of the file; made if it is not there.
-        rows: with `COLUMNS`.
-
-    Returns:
-        How many rows the file has.
-
-    Raises:
-        ScenarioError: the file is there and has no columns i and j, or cannot be written.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "links.csv")
-    ...     path.write_text("i,j,rate_bps,energy_j_per_bit\\n0,1,5e6,1e-7\\n1,0,4e6,1e-7\\n") > 0
-    ...     update_links(path, [{"i": "0", "j": "1", "rate_bps": "8e6"}])
-    ...     print(path.read_text(), end="")
-    True
-    2
-    i,j,rate_bps,energy_j_per_bit
-    0,1,8e6,1e-7
-    1,0,4e6,1e-7
-    """
+    """Put rows into a file: in the place of those of the same direction, or at its end."""
+    # Columns that somebody has added keep their cells, and rows that were not measured now stay.
     kept: dict[tuple[str, str], dict[str, str]] = {}
     header: list[str] = []
     if path.exists():
@@ -604,11 +437,6 @@ def update_links(path: Path, rows: Sequence[Mapping[str, str]]) -> int:
 
 
 def links_text(header: Sequence[str], rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows as the text of a CSV file.
-
-    >>> links_text(["i", "to"], [{"i": "0", "to": "a,b"}, {"i": "1"}])
-    'i,to\\n0,"a,b"\\n1,\\n'
-    """
     text = io.StringIO()
     writer = csv.DictWriter(text, header, restval="", lineterminator="\n")
     writer.writeheader()

@@ -6,22 +6,6 @@ a transfer has a largest size and a longest time, and nobody has more than a few
 
 from __future__ import annotations
 
-__all__ = [
-    "Hello",
-    "LinkFigures",
-    "LinkService",
-    "Order",
-    "Rate",
-    "Rule",
-    "TcpFigures",
-    "Timed",
-    "Way",
-    "hello",
-    "rate_of",
-    "tell_done",
-    "time_way",
-]
-
 import asyncio
 import json
 import math
@@ -54,30 +38,17 @@ WIDE = 0.10
 
 @dataclass(frozen=True)
 class Rule:
-    """How a link is measured.
-
-    Attributes:
-        payload_bytes: of one transfer.
-        within: half of the 95 % interval, as a share of the mean, at which measuring ends.
-        seconds: after which it ends in any case, once ``least`` transfers were timed.
-        least: transfers that are timed at least.
-        together: go on until the time is up, so that every link is measured under the load of all.
-    """
+    """How a link is measured."""
 
     payload_bytes: int
+    # half of the 95 % interval, as a share of the mean, at which measuring ends
     within: float = 0.05
-    seconds: float = 10.0
-    least: int = 5
+    seconds: float = 10.0  # after which it ends in any case, once ``least`` transfers were timed
+    least: int = 5  # transfers that are timed at least
+    # go on until the time is up, so that every link is measured under the load of all
     together: bool = False
 
     def enough(self, seconds: Sequence[float], elapsed_s: float) -> bool:
-        """Whether transfers that took so long suffice.
-
-        >>> Rule(100).enough([1.0] * 5, 5.0), Rule(100).enough([1.0, 2.0] * 3, 9.0)
-        (True, False)
-        >>> Rule(100, together=True).enough([1.0] * 5, 5.0)
-        False
-        """
         if len(seconds) < self.least:
             return False
         if elapsed_s >= self.seconds or self.together:
@@ -95,50 +66,30 @@ class Rate(NamedTuple):
 
     @property
     def wide(self) -> bool:
-        """Is the interval wider than ±10 %?
-
-        >>> Rate(100.0, 95.0, 104.0).wide, Rate(100.0, 88.0, 114.0).wide
-        (False, True)
-        """
         return self.high - self.low > 2 * WIDE * self.bps
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Transfers from one device to another.
-
-    Attributes:
-        here: the sender.
-        there: the receiver.
-        payload_bytes: of each transfer.
-        seconds: that each took, until the receiver had all of it.
-        rtt_s: median round trip of a message without content.
-        segments: of TCP that were sent meanwhile; None where the system does not say.
-        resent: those among them that were sent again.
-        trouble: why there are no transfers.
-    """
+    """Transfers from one device to another."""
 
     here: str
     there: str
     payload_bytes: int = 0
-    seconds: tuple[float, ...] = ()
-    rtt_s: float = math.nan
+    seconds: tuple[float, ...] = ()  # that each took, until the receiver had all of it
+    rtt_s: float = math.nan  # median round trip of a message without content
+    # of TCP that were sent meanwhile; None where the system does not say
     segments: int | None = None
-    resent: int | None = None
-    trouble: str = ""
+    resent: int | None = None  # those among them that were sent again
+    trouble: str = ""  # why there are no transfers
 
     @property
     def rate(self) -> Rate:
-        """The rate that these transfers give."""
         return rate_of(8.0 * self.payload_bytes, self.seconds)
 
     @property
     def retransmitted(self) -> float | None:
-        """Share of TCP's segments that were sent again; None where the system does not say.
-
-        >>> Timed("a", "b", segments=200, resent=3).retransmitted
-        0.015
-        """
+        """Share of TCP's segments that were sent again; None where the system does not say."""
         if self.resent is None or not self.segments:
             return None
         return self.resent / self.segments
@@ -146,39 +97,22 @@ class Timed:
 
 @dataclass(frozen=True)
 class LinkFigures:
-    """One direction of a link, as it was measured.
+    """One direction of a link, as it was measured."""
 
-    Attributes:
-        i: number of the sender.
-        j: number of the receiver.
-        alone: transfers while no other link was in use; None if they were not made.
-        together: transfers while all links were in use.
-    """
-
-    i: int
-    j: int
+    i: int  # number of the sender
+    j: int  # number of the receiver
+    # transfers while no other link was in use; None if they were not made
     alone: Timed | None = None
-    together: Timed | None = None
+    together: Timed | None = None  # transfers while all links were in use
 
     @property
     def trouble(self) -> str:
-        """Why there is no figure; empty if there is one."""
         both = [one for one in (self.alone, self.together) if one is not None]
         if any(one.seconds for one in both):
             return ""
         return next((one.trouble for one in both if one.trouble), "nothing was measured")
 
     def chosen(self, use: str = "lower") -> Timed:
-        """The transfers whose rate a plan is to take.
-
-        Args:
-            use: ``"alone"``, ``"together"``, or the ``"lower"`` of both rates.
-
-        >>> fast, slow = (Timed("a", "b", 125, (s, s)) for s in (0.1, 0.2))
-        >>> link = LinkFigures(0, 1, fast, slow)
-        >>> link.chosen().rate.bps, link.chosen("alone").rate.bps
-        (5000.0, 10000.0)
-        """
         named = {"alone": self.alone, "together": self.together}.get(use)
         if named is not None and named.seconds:
             return named
@@ -186,16 +120,11 @@ class LinkFigures:
         return min(there, key=lambda one: one.rate.bps)
 
     def rate(self, use: str = "lower") -> Rate:
-        """The rate that a plan is to take."""
         return self.chosen(use).rate
 
 
 def half_width(seconds: Sequence[float]) -> float:
-    """Half of the 95 % interval of the mean (Student's t).
-
-    >>> round(half_width([1.0, 2.0, 3.0]), 3)
-    2.484
-    """
+    """Half of the 95 % interval of the mean (Student's t)."""
     if len(seconds) < 2:
         return math.inf
     spread = float(np.std(seconds, ddof=1)) / math.sqrt(len(seconds))
@@ -203,20 +132,8 @@ def half_width(seconds: Sequence[float]) -> float:
 
 
 def rate_of(bits: float, seconds: Sequence[float]) -> Rate:
-    """The rate of transfers, with its interval.
-
-    Seconds of transfers add up in a plan, rates do not: so it is the bits over the mean of the
-    seconds, and the interval is that of the mean.
-
-    Args:
-        bits: of each transfer.
-        seconds: that each took.
-
-    >>> rate_of(1000.0, [1.0, 1.0, 1.0, 1.0])
-    Rate(bps=1000.0, low=1000.0, high=1000.0)
-    >>> [round(one) for one in rate_of(1000.0, [0.9, 1.0, 1.1])]
-    [1000, 801, 1331]
-    """
+    # Seconds of transfers add up in a plan, rates do not: so it is the bits over the mean of the
+    # seconds, and the interval is that of the mean.
     if not seconds:
         return Rate(math.nan, math.nan, math.nan)
     mean, half = float(np.mean(seconds)), half_width(seconds)
@@ -243,34 +160,21 @@ Way = Literal["push", "pull"]
 
 @dataclass(frozen=True)
 class Hello:
-    """What the end that listens says of itself with every transfer.
+    """What the end that listens says of itself with every transfer."""
 
-    Attributes:
-        name: what it is called; empty if nobody has named it.
-        version: of Joulemesh.
-        most_bytes: of a transfer that it takes.
-        taken: bytes that have come.
-    """
-
-    name: str
+    name: str  # what it is called; empty if nobody has named it
     version: str
-    most_bytes: int
-    taken: int = 0
+    most_bytes: int  # of a transfer that it takes
+    taken: int = 0  # bytes that have come
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the operator asks a device to measure.
+    """What the operator asks a device to measure."""
 
-    Attributes:
-        rule: how each link is measured.
-        to: names of the neighbours.
-        wait_s: seconds to wait before beginning, so that all devices begin together.
-    """
-
-    rule: Rule
-    to: tuple[str, ...]
-    wait_s: float = 0.0
+    rule: Rule  # how each link is measured
+    to: tuple[str, ...]  # names of the neighbours
+    wait_s: float = 0.0  # seconds to wait before beginning, so that all devices begin together
 
 
 @dataclass(frozen=True)
@@ -280,29 +184,14 @@ class _Wanted:
 
 @dataclass(frozen=True)
 class TcpFigures:
-    """What the system has counted of a connection of TCP.
+    """What the system has counted of a connection of TCP."""
 
-    Attributes:
-        segments: with data that were sent, those sent again included.
-        resent: segments that were sent again.
-        rtt_s: shortest round trip that the system has seen.
-    """
-
-    segments: int
-    resent: int
-    rtt_s: float
+    segments: int  # with data that were sent, those sent again included
+    resent: int  # segments that were sent again
+    rtt_s: float  # shortest round trip that the system has seen
 
     @classmethod
     def of(cls, plain: socket.socket) -> TcpFigures | None:
-        """The figures so far; None where the system does not say.
-
-        >>> with socket.create_server(("127.0.0.1", 0)) as server:
-        ...     with socket.create_connection(server.getsockname()) as one:
-        ...         _ = one.send(b"word")
-        ...         found = TcpFigures.of(one)
-        >>> found.segments if found else "no TCP_INFO"
-        1
-        """
         with suppress(OSError, AttributeError):
             info = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
             if len(info) == _INFO_BYTES:  # a kernel older than 4.6 has less
@@ -319,7 +208,6 @@ _COUNTED: TypeAdapter[TcpFigures | None] = TypeAdapter(TcpFigures | None)
 
 
 async def hello(caller: Caller) -> Hello:
-    """What the other end says of itself; this connects."""
     return await _push(caller, 0)
 
 
@@ -329,17 +217,6 @@ async def tell_done(caller: Caller) -> None:
 
 
 async def time_way(caller: Caller, way: Way, rule: Rule, ends: tuple[str, str]) -> Timed:
-    """Time transfers in one direction, as a rule says.
-
-    Args:
-        caller: of the end that listens.
-        way: from here (``"push"``) or to here (``"pull"``).
-        rule: how large, how often and how long.
-        ends: what sender and receiver are called.
-
-    Raises:
-        TransportError: the other end has refused, is gone, or got fewer bytes than were sent.
-    """
     trip_s = await _trip_s(caller)
     await _transfer(caller, way, min(rule.payload_bytes, _WARM_UP))
     seconds: list[float] = []
@@ -392,21 +269,13 @@ def pieces(payload_bytes: int) -> Iterator[bytes]:
 
 
 async def _counted(caller: Caller, way: Way) -> TcpFigures | None:
-    """What the sender's system has counted on this connection so far."""
     if way == "pull":
         return await caller.get(_COUNTED, PULL, b'{"bytes": 0}', _CALL_S)
     return None if caller.connection is None else TcpFigures.of(caller.connection.socket)
 
 
 class LinkService:
-    """Serves timed transfers on a transport's port.
-
-    Args:
-        name: what this end is called; may be empty.
-        permit: raises a `TransportError` unless a peer may transfer.
-        most_bytes: of one transfer.
-        measure: carries out the operator's orders; None where nobody may give any.
-    """
+    """Serves timed transfers on a transport's port."""
 
     def __init__(
         self,

@@ -9,19 +9,6 @@ the process that made them closes a pipe, or ends in any way, ``kill -9`` includ
 
 from __future__ import annotations
 
-__all__ = [
-    "LinkRate",
-    "Measured",
-    "Namespaces",
-    "check_emulation",
-    "emulated",
-    "links_of",
-    "measured",
-    "remove_left_overs",
-    "too_fast",
-    "why_not",
-]
-
 import itertools
 import math
 import os
@@ -73,44 +60,20 @@ done
 
 @dataclass(frozen=True)
 class LinkRate:
-    """A link and what it carries each way.
+    """A link and what it carries each way."""
 
-    Attributes:
-        ends: its devices, the lower first.
-        forward_bps: from the lower to the higher.
-        backward_bps: from the higher to the lower.
-    """
-
-    ends: tuple[int, int]
-    forward_bps: float
-    backward_bps: float
+    ends: tuple[int, int]  # its devices, the lower first
+    forward_bps: float  # from the lower to the higher
+    backward_bps: float  # from the higher to the lower
 
     def rate_bps(self, sender: int) -> float:
-        """What one of its ends can send.
-
-        >>> LinkRate((0, 1), 5e6, 8e6).rate_bps(1)
-        8000000.0
-        """
         return self.forward_bps if sender == self.ends[0] else self.backward_bps
 
 
 def links_of(ground: Ground, slow_down: float = 1.0) -> tuple[LinkRate, ...]:
-    """Every link of a scenario's graph, with its rates; under fading, with those of the forecast.
-
-    They are rates of payload: headers and channel access of the plan's radio are left out of them.
-
-    Args:
-        ground: the scenario, made ready.
-        slow_down: rates are divided by it.
-
-    Raises:
-        ScenarioError: the factor is not positive.
-
-    >>> from joulemesh import Scenario
-    >>> links = links_of(Ground.of(Scenario.preset("narrowband")))
-    >>> len(links), round(min(one.forward_bps for one in links) / 1e6)
-    (20, 18)
-    """
+    """Every link of the graph with its rates; under fading, with those of the forecast."""
+    # They are rates of payload: headers and channel access of the plan's radio are left out of
+    # them.
     if not slow_down > 0:
         raise ScenarioError(f"links cannot be slowed down by a factor of {slow_down:g}; give 1 up")
     rows = zip(ground.world.graph.edges.tolist(), *ground.forecast.payload_bps(), strict=True)
@@ -123,10 +86,8 @@ def links_of(ground: Ground, slow_down: float = 1.0) -> tuple[LinkRate, ...]:
 
 
 def why_not() -> str:
-    """Why namespaces cannot be made here, in one line; empty where they can.
-
-    A namespace with a limited link is made and removed again: nothing else tells for sure.
-    """
+    """Why namespaces cannot be made here, in one line; empty where they can."""
+    # A namespace with a limited link is made and removed again: nothing else tells for sure.
     if sys.platform != "linux":
         return f"network namespaces are a matter of Linux, and this is {sys.platform}"
     for tool in ("ip", "tc"):
@@ -142,15 +103,7 @@ def why_not() -> str:
 
 
 class Namespaces:
-    """Namespaces of all devices, and their links; use it in a ``with`` statement.
-
-    Args:
-        devices: how many there are.
-        links: what connects them.
-
-    Raises:
-        JoulemeshError: the system refuses, with what it says; nothing is left behind.
-    """
+    """Namespaces of all devices, and their links; use it in a ``with`` statement."""
 
     def __init__(self, devices: int, links: Iterable[LinkRate]) -> None:
         if devices > _MOST_DEVICES:
@@ -190,7 +143,6 @@ class Namespaces:
         self.close()
 
     def close(self) -> None:
-        """End what still runs in the namespaces, and remove them and their links."""
         if self._remover is not None:
             self._remover.communicate()  # closes its input
             self._remover = None
@@ -217,7 +169,6 @@ class Namespaces:
 
 
 def _bucket(device: int, link: LinkRate) -> str:
-    """The limit of one direction. Rates count whole Ethernet frames."""
     rate_bps, other = link.rate_bps(device), sum(link.ends) - device
     burst = max(2 * _FRAME_BYTES, int(rate_bps / 8 * _BURST_S))
     queue = burst + max(_LEAST_QUEUE_BYTES, int(rate_bps / 8 * _QUEUE_S))
@@ -262,26 +213,11 @@ def emulated(
     folder: Path,
     fleet: Fleet,
     plan: Plan,
-    *,
     slow_down: float = 1.0,
     code: Sequence[Path] = (),
     learner: str | None = None,
     restarts: int = 5,
 ) -> Iterator[LocalFleet]:
-    """A fleet in namespaces, which are removed at the end.
-
-    Args:
-        folder: of the fleet.
-        fleet: what it holds.
-        plan: what it carries out.
-        slow_down: links carry the plan's rates divided by it.
-        code: the user's own files, which each process loads.
-        learner: the user's own learner (``FILE.py:NAME``) in the place of the scenario's.
-        restarts: how often one device is started again after a crash.
-
-    Raises:
-        JoulemeshError: this system makes no namespaces; the reason in one line.
-    """
     check_emulation()
     with Namespaces(len(fleet.names), links_of(plan.ground, slow_down)) as network:
         addresses = [network.address(device) for device in range(len(fleet.names))]
@@ -289,27 +225,13 @@ def emulated(
 
 
 def check_emulation() -> None:
-    """Refuse where the system makes no namespaces.
-
-    Raises:
-        JoulemeshError: the reason, in one line.
-    """
     reason = why_not()
     if reason:
         raise JoulemeshError(f"links cannot be emulated here: {reason}")
 
 
 def too_fast(plan: Plan, slow_down: float = 1.0) -> str:
-    """Why an emulation would measure this machine rather than the links; empty if it would not.
-
-    >>> import joulemesh
-    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> print(too_fast(plan))
-    a message of 19.2 kB takes 376 µs at 409 Mbit/s, less than processes of this machine need to
-    handle one; add --slow-down 54 to measure the links
-    >>> too_fast(plan, 60.0)
-    ''
-    """
+    """Why an emulation would measure this machine rather than the links; empty if it would not."""
     route = next((one for one in map(plan.route, range(1, plan.iterations + 1)) if one), None)
     if route is None:
         return ""
@@ -329,38 +251,23 @@ def too_fast(plan: Plan, slow_down: float = 1.0) -> str:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a fleet on one machine measured, beside its plan.
+    """What a fleet on one machine measured, beside its plan."""
 
-    Attributes:
-        exchange_s: by iteration: from when the last device had trained to when the last had
-            finished, and the plan's seconds.
-        goodput: by (sender, receiver): bits of payload per second until they are acknowledged, as
-            a share of the rate of the link; the median over the iterations.
-    """
-
+    # by iteration: from when the last device had trained to when the last had finished, and the
+    # plan's seconds
     exchange_s: Mapping[int, tuple[float, float]]
+    # by (sender, receiver): bits of payload per second until they are acknowledged, as a share of
+    # the rate of the link; the median over the iterations
     goodput: Mapping[tuple[int, int], float]
 
     @property
     def ratio(self) -> float:
-        """Median of the measured seconds of an exchange over the planned ones; NaN without any.
-
-        >>> Measured({1: (1.1, 1.0), 2: (1.2, 1.0), 3: (9.0, 1.0)}, {}).ratio
-        1.2
-        """
+        """Median of the measured seconds of an exchange over the planned ones; NaN without any."""
         ratios = [took / planned for took, planned in self.exchange_s.values() if planned > 0]
         return float(np.median(ratios)) if ratios else math.nan
 
 
 def measured(folder: Path, fleet: Fleet, plan: Plan, slow_down: float = 1.0) -> Measured:
-    """What the journals of a fleet on this machine say, beside its plan.
-
-    Args:
-        folder: of the fleet.
-        fleet: what it holds.
-        plan: what it carried out.
-        slow_down: the factor by which the links were slower than the plan's.
-    """
     histories = [
         read_history(folder / DEVICES / name / RUN, device, name)
         for device, name in enumerate(fleet.names)
@@ -388,7 +295,6 @@ def _sent(run: Path) -> Iterator[tuple[int, float, float]]:
 def _exchanges(
     histories: Sequence[History], plan: Plan, slow_down: float
 ) -> dict[int, tuple[float, float]]:
-    """Measured and planned seconds of the exchanges that all devices took part in."""
     ends: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for one in histories:
         finished, took = one.column("at"), one.column("exchange_s")

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Churn",
-    "Follower",
-    "LocalFleet",
-    "Planned",
-    "churn_of",
-    "free_ports",
-    "largest_difference",
-    "open_fleet",
-    "states_of",
-    "steadfast",
-]
-
 import os
 import socket
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.base.bounded import (
-    JOURNAL,
-    JOURNAL_LINE,
     NODE_STATE,
-    open_bounded,
     parse_json,
     read_bounded,
 )
@@ -41,21 +24,25 @@ from joulemesh.base.errors import ScenarioError
 from joulemesh.base.lock import FolderLock
 from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.effects import Durable
-from joulemesh.deploy.fleet.fleet import FILE, Fleet, Settings
+from joulemesh.deploy.fleet.fleet import FILE, Fleet
 from joulemesh.deploy.fleet.hosts import HOSTS, Host, write_hosts
 from joulemesh.deploy.fleet.pack import DEVICES, make_fleet, own_files, portable, refresh
-from joulemesh.deploy.local.supervisor import Child, Job, Process, Supervisor, spawned
-from joulemesh.deploy.local.template import NODE, SIMULATED, Template
+from joulemesh.deploy.local.supervisor import (
+    COMMAND,
+    Job,
+    Process,
+    Supervisor,
+    fork_server,
+    spawned,
+)
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.record.costs import planned
-from joulemesh.deploy.record.history import History, read_history
+from joulemesh.deploy.record.history import FileTail, History, read_history
+from joulemesh.deploy.settings import Settings
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from joulemesh.world.timed import Timed
 from joulemesh.world.traces import read_availability
-
-if TYPE_CHECKING:
-    from joulemesh.planning.plan import Plan
 
 # What a device does after a line of this kind.
 _AFTER = {
@@ -68,83 +55,47 @@ _AFTER = {
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """What the plan gives a device up to each iteration.
+    """What the plan gives the devices up to each iteration."""
 
-    Attributes:
-        joules: float64 [n + 1], of all iterations up to each; 0 at the beginning.
-        seconds: float64 [n + 1], of the fleet.
-        battery_j: what it may spend.
-    """
-
-    joules: NDArray[np.float64]
-    seconds: NDArray[np.float64]
-    battery_j: float
+    joules: NDArray[np.float64]  # [n + 1, N], of all iterations up to each; 0 at the beginning
+    seconds: NDArray[np.float64]  # [n + 1], of the fleet
+    battery_j: NDArray[np.float64]  # [N], what each may spend
 
     @classmethod
-    def of(cls, plan: Plan, device: int) -> Planned:
-        """The part of one device in a plan.
-
-        >>> import joulemesh
-        >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-        >>> mine = Planned.of(made, 3)
-        >>> len(mine.joules), bool(abs(mine.joules[-1] - made.spent_j[3]) < 1e-9)
-        (101, True)
-        """
-        joules = np.nan_to_num(planned(plan).joules[:, device])
-        return cls(_summed(joules), _summed(plan.latency_s), float(plan.energy_budget_j[device]))
+    def of(cls, plan: Plan) -> Planned:
+        joules = np.nan_to_num(planned(plan).joules)
+        return cls(_summed(joules), _summed(plan.latency_s), plan.energy_budget_j)
 
 
 def _summed(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.concatenate([[0.0], np.cumsum(values)])
+    return np.concatenate([np.zeros_like(values[:1]), np.cumsum(values, axis=0)])
 
 
-class Follower:
-    """Follows one device.
-
-    Args:
-        folder: where it writes ``journal.jsonl``.
-        standing: its number and name.
-        planned: what the plan gives it.
-    """
+class Follower(FileTail):
+    """Follows one device through the journal that it writes."""
 
     def __init__(self, folder: Path, standing: Standing, planned: Planned) -> None:
-        self._path = folder / "journal.jsonl"
+        super().__init__(folder, standing.device, standing.name)
         self._planned = planned
-        self._at: tuple[int, int] = (0, 0)  # the file's number and how far it was read
         self.started_at = 0.0
-        self.standing = replace(
-            standing, iterations=len(planned.joules) - 1, battery_j=planned.battery_j
-        )
+        battery_j = float(planned.battery_j[standing.device])
+        self.standing = replace(standing, iterations=len(planned.seconds) - 1, battery_j=battery_j)
 
-    def look(self) -> Standing:
-        """How it stands now: what has been written since the last look is read."""
-        for line in self._new_lines():
-            with suppress(ValueError, TypeError, LookupError, AttributeError):  # cut short
-                self._heed(parse_json(line))
+    def now(self) -> Standing:
+        """How it stands, after what has been written since the last call."""
+        with suppress(OSError, ScenarioError):  # not yet there
+            self.look()
         return self.standing
 
     def started_since(self, launched: float) -> bool:
         """Has it been started after a moment, in seconds since the epoch?"""
-        self.look()
+        self.now()
         return self.started_at >= launched
 
-    def _new_lines(self) -> list[bytes]:
-        """Whole lines; a journal that was put aside goes on in a new file."""
-        try:
-            with open_bounded(self._path, JOURNAL.now) as file:
-                found = os.fstat(file.fileno())
-                number, place = self._at
-                if number != found.st_ino or place > found.st_size:
-                    place = 0
-                file.seek(place)
-                text = file.read(JOURNAL_LINE.now)
-        except (OSError, ScenarioError):  # not yet there
-            return []
-        whole = text.rfind(b"\n") + 1
-        if not whole and len(text) == JOURNAL_LINE.now:
-            whole = len(text)  # no line of ours is as long
-        self._at = (found.st_ino, place + whole)
-        return text[:whole].splitlines()
+    def take(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            with suppress(ValueError, TypeError, LookupError, AttributeError):  # cut short
+                self._heed(parse_json(line))
 
     def _heed(self, line: dict[str, Any]) -> None:
         kind, now = line["kind"], self.standing
@@ -157,7 +108,7 @@ class Follower:
         if kind in ("start", "committed"):
             iteration = min(int(line["iteration"]), now.iterations)
             changes["iteration"] = iteration
-            changes["planned_j"] = float(self._planned.joules[iteration])
+            changes["planned_j"] = float(self._planned.joules[iteration, self.device])
             changes["planned_s"] = float(self._planned.seconds[iteration])
         for figure in ("spent_j", "elapsed_s"):
             if figure in line:
@@ -166,9 +117,8 @@ class Follower:
             changes["view"] = int(line["number"])
         if kind == "evaluated" and "accuracy" in line:
             changes["accuracy"] = float(line["accuracy"])
-        if kind == "end" and not line.get("complete"):
-            changes["trouble"] = str(line.get("reason", ""))
-        if kind in ("not-saved", "not-trained"):
+        ended = kind == "end" and not line.get("complete")
+        if ended or kind in ("not-saved", "not-trained"):
             changes["trouble"] = str(line.get("reason", ""))
         self.standing = replace(now, **changes)
 
@@ -177,14 +127,7 @@ _SIMULATED_ONLY = ("harvest_w", "capacity_j", "positions")
 
 
 def steadfast(scenario: Scenario) -> Scenario:
-    """The scenario as a fleet is to carry it out, in which everybody is there.
-
-    Raises:
-        ScenarioError: it says of its devices what only a simulation can do.
-
-    >>> steadfast(Scenario()) == Scenario()
-    True
-    """
+    """The scenario as a fleet is to carry it out, in which everybody is there."""
     for name in _SIMULATED_ONLY:
         if getattr(scenario.devices, name) is not None:
             raise ScenarioError(
@@ -197,15 +140,6 @@ def steadfast(scenario: Scenario) -> Scenario:
 
 
 def churn_of(scenario: Scenario) -> Timed | None:
-    """Who is there when; None if everybody always is.
-
-    Raises:
-        ScenarioError: the table cannot be read, or it leaves fewer than two devices in an
-            iteration: a fleet counts iterations, so that none would follow.
-
-    >>> churn_of(Scenario()) is None
-    True
-    """
     if scenario.devices.availability is None:
         return None
     trace = read_availability(scenario)
@@ -221,21 +155,15 @@ def churn_of(scenario: Scenario) -> Timed | None:
 
 @dataclass
 class Churn:
-    """Stops and starts the processes of a fleet.
+    """Stops and starts the processes of a fleet."""
 
-    Journals tell of iterations up to a second late, so that a fast fleet may be far beyond a time
-    of the table before it is known to have come there. No change is left out for that: the next
-    one comes when the fleet has gone on with the one before.
+    # Journals tell of iterations up to a second late, so that a fast fleet may be far beyond a time
+    # of the table before it is known to have come there. No change is left out for that: the next
+    # one comes when the fleet has gone on with the one before.
 
-    Attributes:
-        trace: who is there when.
-        supervisor: of the processes, by device.
-        now: seconds of a clock.
-    """
-
-    trace: Timed
-    supervisor: Supervisor
-    now: Callable[[], float] = time.monotonic
+    trace: Timed  # who is there when
+    supervisor: Supervisor  # of the processes, by device
+    now: Callable[[], float] = time.monotonic  # seconds of a clock
     _begun: float | None = field(default=None, init=False)
     _stage: float = field(default=0.0, init=False)  # the time of the table that is carried out
     _since: int | None = field(default=None, init=False)  # iterations when it had been
@@ -279,7 +207,6 @@ class Churn:
         )
 
     def expects(self) -> bool:
-        """Will somebody come back, though nobody is there now?"""
         if self._begun is None or not self.trace.seconds:
             return False
         away = any(process.state == "away" for process in self.supervisor.processes)
@@ -288,15 +215,6 @@ class Churn:
 
 
 def states_of(folder: Path, fleet: Fleet) -> list[Durable]:
-    """What all devices of a fleet have on this machine's disk.
-
-    Args:
-        folder: of the fleet.
-        fleet: what it holds.
-
-    Raises:
-        ScenarioError: a device has none, or it is damaged.
-    """
     found = []
     for device, name in enumerate(fleet.names):
         run = folder / DEVICES / name / RUN
@@ -308,20 +226,7 @@ def states_of(folder: Path, fleet: Fleet) -> list[Durable]:
 
 
 def largest_difference(folder: Path, fleet: Fleet, model: Path) -> float | None:
-    """The largest difference of the devices' mean parameters from a simulated run's.
-
-    Args:
-        folder: of the fleet.
-        fleet: what it holds.
-        model: ``model.safetensors`` of the simulated run: the mean of its devices.
-
-    Returns:
-        The difference; None if devices joined or left meanwhile, or have not all finished: then
-        there is no such run.
-
-    Raises:
-        ScenarioError: a file cannot be read.
-    """
+    """The largest difference of the devices' mean parameters from a simulated run's."""
     from safetensors.numpy import load
 
     states = states_of(folder, fleet)
@@ -356,20 +261,17 @@ _PHASES = {
     "stopped": "stopped",
     "away": "away",
 }
+_IMPORTED = (  # what every node imports
+    "joulemesh.cli",
+    "joulemesh.deploy.device.device",
+    "joulemesh.deploy.operator.control",
+    "joulemesh.deploy.transport.tcp",
+)
 _CHURN_S = 0.05  # how often a trace of comings and goings is looked at
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports of this machine that nobody uses.
-
-    Processes look from different places on, so that two fleets rarely meet.
-
-    Raises:
-        ScenarioError: there are not as many.
-
-    >>> len(set(free_ports(3)))
-    3
-    """
+    # Processes look from different places on, so that two fleets rarely meet.
     found: list[int] = []
     for step in range(len(_PORTS)):
         port = _PORTS[(os.getpid() * 97 + step) % len(_PORTS)]
@@ -390,20 +292,7 @@ def free_ports(count: int) -> list[int]:
 def open_fleet(
     folder: Path, plan: Plan, *, settings: Settings, code: Sequence[Path] = ()
 ) -> tuple[Fleet, bool]:
-    """The fleet of a plan in a folder, with the keys of all devices; packed if it is not there.
-
-    Args:
-        folder: of the fleet; a new one, or that of an earlier call.
-        plan: what the fleet carries out.
-        settings: how devices treat each other.
-        code: the user's own files that were loaded before planning.
-
-    Returns:
-        The fleet, and whether it was there already.
-
-    Raises:
-        ScenarioError: the folder holds something else.
-    """
+    """The fleet of a plan in a folder, with the keys of all devices; packed if it is not there."""
     if plan.scenario.devices.leave:
         raise ScenarioError(
             "spare places (devices.leave) are for devices that come to a running fleet (joulemesh "
@@ -424,42 +313,30 @@ def open_fleet(
 
 @dataclass
 class LocalFleet:
-    """A fleet whose devices are processes of this machine.
-
-    Attributes:
-        folder: of the fleet.
-        fleet: what it holds.
-        plan: what it carries out.
-        code: the user's own files, which each process loads.
-        learner: the user's own learner (``FILE.py:NAME``) in the place of the scenario's.
-        restarts: how often one device is started again after a crash.
-        addresses: of the devices; by default, all are this machine.
-        wrap: makes of a device's command the one that is run.
-        trace: when devices are there; they always are unless it is given.
-    """
+    """A fleet whose devices are processes of this machine."""
 
     folder: Path
     fleet: Fleet
-    plan: Plan
-    code: Sequence[Path] = ()
+    plan: Plan  # what it carries out
+    code: Sequence[Path] = ()  # the user's own files, which each process loads
+    # the user's own learner (``FILE.py:NAME``) in the place of the scenario's
     learner: str | None = None
-    restarts: int = 5
-    addresses: Sequence[str] = ()
+    restarts: int = 5  # how often one device is started again after a crash
+    addresses: Sequence[str] = ()  # of the devices; by default, all are this machine
+    # makes of a device's command the one that is run
     wrap: Callable[[int, Sequence[str]], Sequence[str]] = lambda device, command: command
-    trace: Timed | None = None
+    trace: Timed | None = None  # when devices are there; they always are unless it is given
     _followers: list[Follower] = field(init=False)
     supervisor: Supervisor = field(init=False)
-    _template: Template | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        part = Planned.of(self.plan)
         self._followers = [
-            Follower(
-                self._home(device) / RUN, Standing(device, name), Planned.of(self.plan, device)
-            )
+            Follower(self._home(device) / RUN, Standing(device, name), part)
             for device, name in enumerate(self.fleet.names)
         ]
         jobs = [self._job(device) for device in range(len(self.fleet.names))]
-        self.supervisor = Supervisor(jobs, restarts=self.restarts, start=self._start)
+        self.supervisor = Supervisor(jobs, restarts=self.restarts)
 
     def _home(self, device: int) -> Path:
         return self.folder / DEVICES / self.fleet.names[device]
@@ -469,46 +346,26 @@ class LocalFleet:
         files = own_files(self.plan.scenario, self.code)
         loads = [word for path in files for word in ("--load", str(path.absolute()))]
         own = [] if self.learner is None else ["--learner", self.learner]
-        command = [
-            sys.executable,
-            "-m",
-            "joulemesh",
-            "node",
-            "run",
-            str(home),
-            "--linger",
-            "0 s",
-            "--meter",
-            "modelled",
-            *loads,
-            *own,
-        ]
+        node = [*COMMAND, "node", "run", str(home), "--linger", "0 s", "--meter", "modelled"]
         follower = self._followers[device]
         return Job(
             name=self.fleet.names[device],
-            command=self.wrap(device, command),
+            command=self.wrap(device, [*node, *loads, *own]),
             log=home / LOG,
             environment=environment(),
             ready=follower.started_since,
         )
 
     def run(self, watch: Callable[[Sequence[Standing]], None], every_s: float = 0.5) -> None:
-        """Start all devices, and see them to their ends.
-
-        Args:
-            watch: shown how all devices stand, now and then and at the end.
-            every_s: how often.
-        """
-        with ExitStack() as stack:
-            stack.enter_context(FolderLock(self.folder))
-            if Template.can() and any(Template.fits(one.job) for one in self.processes):
-                made = Template(environment(), SIMULATED if self.learner is None else NODE)
-                self._template = stack.enter_context(made)
+        with FolderLock(self.folder):
+            if not self.addresses:  # a command in a namespace cannot be forked
+                own = () if self.learner else ("joulemesh.deploy.device.simulated",)
+                self.supervisor.start = fork_server(environment(), (*_IMPORTED, *own)) or spawned
             self._give_addresses()
-            churn = None if self.trace is None else Churn(self.trace, self.supervisor)
-            if churn is None:
+            if self.trace is None:
                 self.supervisor.run(lambda: watch(self.standings()), every_s)
                 return
+            churn = Churn(self.trace, self.supervisor)
 
             def look() -> None:
                 standings = self.standings()
@@ -517,11 +374,6 @@ class LocalFleet:
 
             self.supervisor.expects = churn.expects
             self.supervisor.run(look, min(every_s, _CHURN_S))
-
-    def _start(self, job: Job) -> Child:
-        """Start a device: by the template if it can, which spares it the imports."""
-        ready = self._template if self._template and self._template.starts(job) else None
-        return (ready and ready.start(job)) or spawned(job)
 
     def _give_addresses(self) -> None:
         """Write where devices are reached, anew each time: ports may have been taken since."""
@@ -536,18 +388,16 @@ class LocalFleet:
 
     @property
     def processes(self) -> Sequence[Process]:
-        """One for each device."""
         return self.supervisor.processes
 
     def standings(self) -> list[Standing]:
         """How all devices stand: by their journals, and by their processes where these say more."""
         return [
-            _told(follower.look(), process)
+            _told(follower.now(), process)
             for follower, process in zip(self._followers, self.processes, strict=True)
         ]
 
     def histories(self) -> list[History]:
-        """What the devices did, from the journals of those that have any."""
         found = []
         for device, name in enumerate(self.fleet.names):
             with suppress(ScenarioError):  # it was never started

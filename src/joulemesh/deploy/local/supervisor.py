@@ -7,21 +7,24 @@ on Linux, also when it is killed.
 
 from __future__ import annotations
 
-__all__ = ["Child", "Exit", "Job", "Process", "Supervisor", "following", "spawned"]
-
 import math
+import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
+from multiprocessing.forkserver import ensure_running
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
 from joulemesh.base.machine import cpus
 
@@ -34,6 +37,8 @@ _PAUSE_S = 0.5  # before a process is started again; twice as long each time
 _START_S = 60.0  # a process that is not ready by then no longer keeps others from starting
 _LOOK_S = 0.05
 _LAST_WORDS_BYTES = 4096
+_MODULE = "joulemesh"
+COMMAND = [sys.executable, "-m", _MODULE]
 
 # Asks the kernel for a signal when the parent ends, and becomes the command itself.
 _FOLLOW = """
@@ -66,80 +71,45 @@ _STATES: Mapping[int, State] = {
 
 @dataclass(frozen=True)
 class Job:
-    """What is run for one device.
-
-    Attributes:
-        name: the device's.
-        command: program and arguments.
-        log: file to which its output is appended.
-        environment: variables that it has besides this process's own.
-        ready: has it started, so that others may? Asked with the time at which it was launched, in
-            seconds since the epoch.
-    """
+    """What is run for one device."""
 
     name: str
     command: Sequence[str]
-    log: Path
+    log: Path  # file to which its output is appended
+    # variables that it has besides this process's own
     environment: Mapping[str, str] = field(default_factory=dict)
+    # has it started, so that others may? Asked with the time at which it was launched, in seconds
+    # since the epoch
     ready: Callable[[float], bool] = lambda launched: True
 
 
-class Child(Protocol):
-    """A running process, as `subprocess.Popen` is one."""
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-
-    def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs."""
-
-    def send_signal(self, number: int, /) -> None:
-        """Send a signal, unless it has ended."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-    def wait(self) -> int:
-        """Wait until it has ended."""
+Child: TypeAlias = "subprocess.Popen[bytes] | Forked"
 
 
 @dataclass
 class Process:
-    """A job and how it stands.
-
-    Attributes:
-        job: what is run.
-        state: how it stands; ``"lost"`` means that it crashed once too often, ``"away"`` that it
-            was stopped to be started again later.
-        restarts: how often it was started again after a crash.
-        pid: of the running process; 0 if there is none.
-        code: the last exit code; negative for a signal.
-        launched: when it was last launched, in seconds since the epoch.
-        known: has it ever been seen ready?
-    """
+    """A job and how it stands."""
 
     job: Job
+    # how it stands; ``"lost"`` means that it crashed once too often, ``"away"`` that it was stopped
+    # to be started again later
     state: State = "to start"
-    restarts: int = 0
-    pid: int = 0
-    code: int | None = None
-    launched: float = 0.0
-    known: bool = False
+    restarts: int = 0  # how often it was started again after a crash
+    pid: int = 0  # of the running process; 0 if there is none
+    code: int | None = None  # the last exit code; negative for a signal
+    launched: float = 0.0  # when it was last launched, in seconds since the epoch
+    known: bool = False  # has it ever been seen ready?
 
     def ready(self) -> bool:
-        """Has it started since it was last launched?"""
         found = self.job.ready(self.launched)
         self.known |= found
         return found
 
     @property
     def over(self) -> bool:
-        """Has it ended, not to be started again?"""
         return self.state not in ("to start", "starting", "running")
 
     def last_words(self) -> str:
-        """The last line of its output, which says why it ended."""
         with suppress(OSError), self.job.log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES))
             lines = log.read(_LAST_WORDS_BYTES).decode("utf-8", "replace").split("\n")
@@ -148,24 +118,7 @@ class Process:
 
 
 class Supervisor:
-    """Runs jobs as processes until all have ended.
-
-    Args:
-        jobs: what to run.
-        restarts: how often one job is started again after crashes, in all.
-        at_once: how many may be starting at the same time; as many as there are CPUs, and one more,
-            unless given.
-        stop_within_s: what has not stopped so many seconds after it was asked is killed.
-        start: makes a process of a job, whose log's folder is there.
-        expects: will a process that is away be started again, though all others have ended?
-
-    >>> import tempfile
-    >>> log = Path(tempfile.mkdtemp()) / "log"
-    >>> supervisor = Supervisor([Job("one", [sys.executable, "-c", "print('good')"], log)])
-    >>> supervisor.run()
-    >>> supervisor.processes[0].state, supervisor.processes[0].last_words()
-    ('done', 'good')
-    """
+    """Runs jobs as processes until all have ended."""
 
     def __init__(
         self,
@@ -182,20 +135,13 @@ class Supervisor:
         self._away: set[int] = set()  # positions of those that are to be away
         self._restarts = restarts
         self._at_once = at_once or cpus() + 1
-        self._stop_within_s, self._start = stop_within_s, start or spawned
+        self._stop_within_s, self.start = stop_within_s, start or spawned
         self._kill_at = math.inf
         self._children: dict[int, Child] = {}  # by position
         self._next: dict[int, float] = {}  # when a crashed one is started again
 
     def run(self, watch: Callable[[], None] = lambda: None, every_s: float = 0.5) -> None:
-        """Run all jobs to their ends.
-
-        ``SIGINT`` and ``SIGTERM`` stop all processes; a second one kills them.
-
-        Args:
-            watch: called now and then, and once at the end.
-            every_s: how often.
-        """
+        # ``SIGINT`` and ``SIGTERM`` stop all processes; a second one kills them.
         before = {number: signal.signal(number, self._asked) for number in _STOPPING}
         try:
             looked = -math.inf
@@ -237,13 +183,11 @@ class Supervisor:
             process.state = "to start"
 
     def stop(self) -> None:
-        """Ask all processes to stop; asked again, kill them."""
         self._signal_all(signal.SIGKILL if self.stopping else signal.SIGTERM)
         self._kill_at = min(self._kill_at, time.monotonic() + self._stop_within_s)
 
     @property
     def stopping(self) -> bool:
-        """Were the processes asked to stop?"""
         return self._kill_at < math.inf
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
@@ -275,7 +219,7 @@ class Supervisor:
         job = process.job
         process.launched, process.state = time.time(), "starting"
         job.log.parent.mkdir(parents=True, exist_ok=True)
-        child = self._children[position] = self._start(job)
+        child = self._children[position] = self.start(job)
         process.pid = child.pid
 
     def _ended(self, position: int, code: int) -> None:
@@ -306,10 +250,12 @@ class Supervisor:
 
 
 def spawned(job: Job) -> Child:
-    """Start a job's command as a process."""
+    command = list(job.command)
+    if sys.platform == "linux":  # a command that ends with this process
+        command = [sys.executable, "-ISc", _FOLLOW, str(os.getpid()), *command]
     with job.log.open("ab") as log:
         return subprocess.Popen(
-            following(job.command),
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -318,8 +264,82 @@ def spawned(job: Job) -> Child:
         )
 
 
-def following(command: Sequence[str]) -> list[str]:
-    """A command that ends with this process, where the system can see to it."""
+# Importing everything takes a node longer than starting in every other respect, and twenty nodes on
+# two cores would do it twenty times. A fork server does it once; it has one thread, so that nothing
+# of JAX has begun before a node begins it.
+
+
+def fork_server(
+    environment: Mapping[str, str], modules: Sequence[str]
+) -> Callable[[Job], Child] | None:
+    """What starts jobs by forking a process that has imported modules; None on other systems."""
     if sys.platform != "linux":
-        return list(command)
-    return [sys.executable, "-ISc", _FOLLOW, str(os.getpid()), *command]
+        return None
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(modules))
+    before = dict(os.environ)
+    os.environ.update(environment)  # for what the modules read when they are imported
+    try:
+        ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+    def start(job: Job) -> Child:
+        if list(job.command[: len(COMMAND)]) != COMMAND:
+            return spawned(job)
+        arguments = list(job.command[len(COMMAND) :])
+        process = context.Process(
+            target=_become_node,
+            args=(arguments, job.log, {**os.environ, **job.environment}, os.getcwd()),
+        )
+        process.start()
+        return Forked(process)
+
+    return start
+
+
+def _become_node(
+    arguments: Sequence[str], log: Path, environment: Mapping[str, str], folder: str
+) -> None:
+    """Do what ``python -m joulemesh`` does, with a session and an output of its own."""
+    os.setsid()
+    threading.Thread(target=_end_with_supervisor, daemon=True).start()
+    with log.open("ab") as output:
+        for number in (1, 2):
+            os.dup2(output.fileno(), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = [_MODULE, *arguments]
+    runpy.run_module(_MODULE, run_name="__main__", alter_sys=True)
+
+
+def _end_with_supervisor() -> None:
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None:
+        supervisor.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Forked:
+    """A node of the fork server, as `subprocess.Popen` would show it."""
+
+    def __init__(self, process: BaseProcess) -> None:
+        assert process.pid is not None
+        self._process, self.pid = process, process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def send_signal(self, number: int, /) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self) -> int | None:
+        self._process.join()
+        return self._process.exitcode

@@ -7,8 +7,6 @@ nothing else changes anything. All of them are for the holder of the operator's 
 
 from __future__ import annotations
 
-__all__ = ["JOURNAL_CALL", "MODEL_CALL", "PROBE", "ROSTER", "STATUS", "TAIL", "Control"]
-
 import asyncio
 import json
 import math
@@ -43,15 +41,7 @@ _SIZES: TypeAdapter[dict[str, int]] = TypeAdapter(dict[str, int])
 
 
 class Control:
-    """Serves the operator's calls on a node's port.
-
-    Args:
-        pack: the device's folder.
-        standing: how the device stands.
-        run: folder of its journal.
-        settle: awaited before the journal is read, so that its last lines are on disk.
-        model: writes the device's model as it is now, and gives its folder.
-    """
+    """Serves the operator's calls on a node's port."""
 
     def __init__(
         self,
@@ -144,10 +134,8 @@ class Control:
                 yield piece
 
     async def _tail(self, peer: Peer, coming: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """What the journal in use has beyond what the operator has read of it.
-
-        A line that says where it begins, then the bytes. It does not count as collected.
-        """
+        """What the journal in use has beyond what the operator has read of it."""
+        # A line that says where it begins, then the bytes. It does not count as collected.
         _require_operator(peer)
         read = checked(_SIZES, await question(coming))
         path = self._run / IN_USE
@@ -182,8 +170,6 @@ def _require_operator(peer: Peer) -> None:
 
 
 def _guarded(answer: Callable[[bytes], Awaitable[Any]]) -> Answer:
-    """An answer for the operator only."""
-
     async def serve(peer: Peer, coming: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         _require_operator(peer)
         yield json.dumps(await answer(await question(coming)), allow_nan=False).encode()
@@ -203,7 +189,6 @@ def _pieces(path: Path, begin: int, end: int, most: int | None = None) -> Iterat
 
 
 def _check_sum(path: Path, end: int) -> int:
-    """CRC-32 of the first bytes of a file."""
     found = 0
     for piece in _pieces(path, 0, end):
         found = zlib.crc32(piece, found)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["clock_synchronised", "examine_folder", "examine_machine", "port_is_free"]
-
 import ctypes
 import datetime as dt
 import os
@@ -26,18 +24,6 @@ _SOON = dt.timedelta(days=14)
 
 
 def examine_machine(problems: list[str]) -> dict[str, Any]:
-    """What every device needs, whatever its fleet.
-
-    Args:
-        problems: takes a line for each thing that keeps this machine from taking part in a fleet.
-
-    Returns:
-        Plain values.
-
-    >>> found: list[str] = []
-    >>> sorted(examine_machine(found)), found
-    (['clock', 'installed', 'port', 'synchronised'], [])
-    """
     now, installed = time.time(), _installed_at()
     if now < installed - 86400:
         problems.append(
@@ -53,15 +39,6 @@ def examine_machine(problems: list[str]) -> dict[str, Any]:
 
 
 def examine_folder(folder: Path, problems: list[str]) -> dict[str, Any]:
-    """What a device's folder, or a fleet's, says about taking part.
-
-    Args:
-        folder: that `joulemesh deploy init` or `joulemesh node enroll` made.
-        problems: takes a line for each thing that is wrong.
-
-    Returns:
-        Plain values.
-    """
     try:
         return _examined(folder, problems)
     except JoulemeshError as error:
@@ -105,17 +82,10 @@ def _examined(folder: Path, problems: list[str]) -> dict[str, Any]:
 
 
 def _runs(folder: Path) -> bool:
-    """Is the device's node running?"""
     return (folder / "run").is_dir() and FolderLock.is_held(folder / "run")
 
 
 def port_is_free(port: int) -> bool:
-    """Can a node listen on a port of this machine?
-
-    >>> with socket.create_server(("", 0)) as taken:
-    ...     port_is_free(taken.getsockname()[1])
-    False
-    """
     with socket.socket() as asked:
         asked.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -139,7 +109,6 @@ def clock_synchronised() -> bool | None:
 
 
 def _installed_at() -> float:
-    """When this file was written, by the clock of then."""
     return os.stat(__file__).st_mtime
 
 

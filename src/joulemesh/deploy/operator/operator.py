@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["JOURNALS", "MODELS", "Operator"]
-
 import asyncio
 import json
 import re
@@ -46,29 +44,16 @@ _RATE_S, _LEAST, _MOST, _UNKNOWN = 0.5, 64 * 1024, 4 * 2**20, 512 * 1024
 
 @dataclass(frozen=True)
 class Operator:
-    """Whoever holds the operator's certificate of a fleet.
-
-    Attributes:
-        folder: of the fleet.
-        fleet: what it holds.
-        identity: the operator's.
-        places: where devices are reached, by name; spare places included.
-        roster: the newest.
-    """
+    """Whoever holds the operator's certificate of a fleet."""
 
     folder: Path
     fleet: Fleet
     identity: Identity
-    places: dict[str, Host]
+    places: dict[str, Host]  # where devices are reached, by name; spare places included
     roster: FleetRoster
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read a fleet's folder.
-
-        Raises:
-            JoulemeshError: a file is missing or damaged.
-        """
         fleet = Fleet.load(folder)
         hosts, roster = fleet_hosts(folder, fleet), read_roster(folder)
         return cls(folder, fleet, Identity.load(folder / OPERATOR), hosts, roster)
@@ -82,14 +67,7 @@ class Operator:
         }
 
     async def enrol(self, roster: FleetRoster) -> tuple[str, int]:
-        """Hand a roster to the first device that takes it; the others get it from that one.
-
-        Returns:
-            The device, and the number of the newest roster there.
-
-        Raises:
-            TransportError: no device takes it.
-        """
+        """Hand a roster to the first device that takes it; the others get it from that one."""
         text, failed = json.dumps(record_of(roster)).encode(), list[str]()
         for host in self.hosts.values():
             try:
@@ -100,7 +78,6 @@ class Operator:
         raise TransportError(Reason.UNREACHABLE, "; ".join(failed))
 
     async def standings(self) -> list[Standing]:
-        """How all devices stand, in their order; those that do not answer say why."""
         room = asyncio.Semaphore(_AT_ONCE)
 
         async def one(device: int) -> Standing:
@@ -110,7 +87,6 @@ class Operator:
         return list(await asyncio.gather(*map(one, map(self.fleet.number, self.hosts))))
 
     async def standing(self, device: int) -> Standing:
-        """How one device stands; if it does not answer, it says why."""
         host = self.places[self.fleet.names[device]]
         silent = Standing(device, host.name)
         try:
@@ -127,16 +103,6 @@ class Operator:
         rate: bool = True,
         done: Callable[[str], None] = lambda name: None,
     ) -> list[Probe]:
-        """Probe every device from here, and every link from its two ends.
-
-        Args:
-            planned_bps: rate from one device to another by the plan; None if it is not used.
-            rate: measure rates, too; devices then take their turns, so as not to share the air.
-            done: called with the name of each device that has been asked.
-
-        Returns:
-            What was found: from here to each device first, then from each device.
-        """
         hosts, digest = list(self.hosts.values()), self.fleet.digest
         direct = await asyncio.gather(*(probe(self.identity, HERE, one, digest) for one in hosts))
         found = [replace(one, trouble=_down(one)) for one in direct]
@@ -176,14 +142,6 @@ class Operator:
         ]
 
     async def collect(self, *, models: bool = False) -> dict[str, str]:
-        """Copy the journals of running devices into the fleet's folder.
-
-        Args:
-            models: their models, too, as they are now.
-
-        Returns:
-            Why nothing could be copied, by the names of those devices.
-        """
         room, failed = asyncio.Semaphore(_AT_ONCE), {}
 
         async def one(host: Host) -> None:
@@ -206,7 +164,6 @@ class Operator:
                 write_bytes(place / name, data)
 
     async def _collect_model(self, host: Host) -> None:
-        """Copy a device's model, whole or not at all."""
         with self.call(host) as caller:
             call = caller.stream(MODEL_CALL, b"", _PROBE_S)
             found = {name: data async for name, data in _files(call, _MODEL_NAME, NODE_STATE.now)}
@@ -217,14 +174,6 @@ class Operator:
                 write_bytes(place / name, data)
 
     async def follow(self, tail: JournalTail) -> str:
-        """Read what a running device has written since the last time.
-
-        Args:
-            tail: what was read so far; it takes up the rest.
-
-        Returns:
-            Why nothing could be read; empty if it could.
-        """
         asked = json.dumps({"bytes": tail.size, "crc32": tail.crc32}).encode()
         try:
             with self.call(self.places[tail.name]) as caller:
@@ -244,7 +193,6 @@ class Operator:
 
     @contextmanager
     def call(self, host: Host) -> Iterator[Caller]:
-        """Call a device."""
         if not host.address:
             raise TransportError(Reason.NAME_NOT_FOUND, "hosts.csv has no address for it")
         caller = Caller(Endpoint(self.identity, host.name, Address(host.address, host.port)))
@@ -285,7 +233,6 @@ def _announced(piece: bytes, names: re.Pattern[str], most_bytes: int) -> tuple[s
 
 
 def _size(planned_bps: float | None) -> int:
-    """Bytes by which a link's rate is measured."""
     if planned_bps is None:
         return _UNKNOWN
     return int(min(max(planned_bps * _RATE_S / 8, _LEAST), _MOST))

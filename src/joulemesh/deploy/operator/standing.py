@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ECHO", "MOST_BYTES", "Greeting", "Probe", "Standing", "probe"]
-
 import datetime as dt
 import os
 import time
@@ -22,73 +20,44 @@ from joulemesh.deploy.transport.gate import Caller
 
 @dataclass(frozen=True)
 class Standing:
-    """How one device stands at the moment.
-
-    Attributes:
-        device: its number.
-        name: what the roster calls it.
-        phase: what it is doing, in a word of `messages.Phase`; empty if it does not answer.
-        view: the newest view that it has installed.
-        iteration: the last that it has committed.
-        iterations: how many the plan has.
-        spent_j: joules metered so far.
-        planned_j: joules that the plan gives it up to ``iteration``.
-        battery_j: joules that it may spend in all.
-        elapsed_s: seconds since it began.
-        planned_s: seconds that the plan takes up to ``iteration``.
-        waiting: names of the devices for whose messages it waits.
-        accuracy: the last that it measured; None if it has measured none.
-        trouble: why nothing is known of it, or what it complains of.
-        late: (of how many iterations since its start, how many took longer than the deadline).
-        worst: how many times the deadline the longest of them took.
-    """
+    """How one device stands at the moment."""
 
     device: int
-    name: str
-    phase: str = ""
-    view: int = 0
-    iteration: int = 0
-    iterations: int = 0
-    spent_j: float = 0.0
-    planned_j: float = 0.0
-    battery_j: float = 0.0
-    elapsed_s: float = 0.0
-    planned_s: float = 0.0
-    waiting: tuple[str, ...] = ()
-    accuracy: float | None = None
-    trouble: str = ""
+    name: str  # what the roster calls it
+    phase: str = ""  # what it is doing, in a word of `messages.Phase`; empty if it does not answer
+    view: int = 0  # the newest view that it has installed
+    iteration: int = 0  # the last that it has committed
+    iterations: int = 0  # how many the plan has
+    spent_j: float = 0.0  # joules metered so far
+    planned_j: float = 0.0  # joules that the plan gives it up to ``iteration``
+    battery_j: float = 0.0  # joules that it may spend in all
+    elapsed_s: float = 0.0  # seconds since it began
+    planned_s: float = 0.0  # seconds that the plan takes up to ``iteration``
+    waiting: tuple[str, ...] = ()  # names of the devices for whose messages it waits
+    accuracy: float | None = None  # the last that it measured; None if it has measured none
+    trouble: str = ""  # why nothing is known of it, or what it complains of
+    # (of how many iterations since its start, how many took longer than the deadline)
     late: tuple[int, int] = (0, 0)
-    worst: float = 0.0
+    worst: float = 0.0  # how many times the deadline the longest of them took
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What was found on the way from one device to another.
+    """What was found on the way from one device to another."""
 
-    Attributes:
-        here: name of the device, or of the laptop, that probed.
-        there: name of the device that was probed.
-        address: its host and port.
-        reachable: did it answer?
-        certificate: what was found of its certificate: "valid until 2027-11-16", or why it was
-            refused; empty if it was not seen.
-        clock_s: by how many seconds its clock is ahead; None if it is not known.
-        version: of Joulemesh there; empty if it is not known.
-        rate_bps: bits per second that were measured; None if they were not.
-        planned_bps: bits per second by the plan; None where the plan does not use the link.
-        trouble: what is wrong, and what to do about it; empty if nothing is.
-    """
-
-    here: str
-    there: str
-    address: str
+    here: str  # name of the device, or of the laptop, that probed
+    there: str  # name of the device that was probed
+    address: str  # its host and port
     reachable: bool
+    # what was found of its certificate: "valid until 2027-11-16", or why it was refused; empty if
+    # it was not seen
     certificate: str = ""
-    clock_s: float | None = None
-    version: str = ""
-    rate_bps: float | None = None
+    clock_s: float | None = None  # by how many seconds its clock is ahead; None if it is not known
+    version: str = ""  # of Joulemesh there; empty if it is not known
+    rate_bps: float | None = None  # bits per second that were measured; None if they were not
+    # bits per second by the plan; None where the plan does not use the link
     planned_bps: float | None = None
-    trouble: str = ""
+    trouble: str = ""  # what is wrong, and what to do about it; empty if nothing is
 
 
 ECHO = "control/echo"
@@ -104,23 +73,14 @@ _SILENT = (Reason.NAME_NOT_FOUND, Reason.UNREACHABLE, Reason.LATE)
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a device says of itself to whoever may ask.
-
-    Attributes:
-        name: its own.
-        at: Unix seconds by its clock.
-        version: of Joulemesh.
-        plan: digest of the plan that it carries out.
-        until: last moment of its certificate, in Unix seconds.
-        taken: bytes that came with the question.
-    """
+    """What a device says of itself to whoever may ask."""
 
     name: str
-    at: float
+    at: float  # Unix seconds by its clock
     version: str
-    plan: str
-    until: float
-    taken: int = 0
+    plan: str  # digest of the plan that it carries out
+    until: float  # last moment of its certificate, in Unix seconds
+    taken: int = 0  # bytes that came with the question
 
 
 _GREETING = TypeAdapter(Greeting)
@@ -129,18 +89,6 @@ _GREETING = TypeAdapter(Greeting)
 async def probe(
     identity: Identity, here: str, host: Host, plan: str, *, payload_bytes: int = 0
 ) -> Probe:
-    """Find out about a device.
-
-    Args:
-        identity: of the end that asks.
-        here: what it is called.
-        host: the device, and where it listens.
-        plan: digest of the plan that it ought to carry out.
-        payload_bytes: that are sent to it to measure the rate; none if 0.
-
-    Returns:
-        What was found; no failure of the network is raised.
-    """
     found = Probe(here, host.name, str(host), reachable=False)
     if not host.address:
         return replace(found, address="", trouble="hosts.csv has no address for it; fill it in")
@@ -179,7 +127,6 @@ async def _asked(caller: Caller, found: Probe, plan: str, payload_bytes: int) ->
 
 
 def _trouble(greeting: Greeting, plan: str, off_s: float, until: dt.datetime) -> str:
-    """What is wrong with a device that answers."""
     if greeting.version != __version__:
         return (
             f"it has Joulemesh {greeting.version[:40]}, here is {__version__}; install one of them"

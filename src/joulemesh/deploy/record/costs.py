@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "QUANTITIES",
-    "Costs",
-    "continued",
-    "iteration_seconds",
-    "mean_iteration_s",
-    "metered",
-    "planned",
-    "planned_again",
-    "simulated",
-]
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -35,38 +23,28 @@ QUANTITIES = ("rounds", "train_j", "exchange_j", "train_s", "exchange_s")
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What iterations cost, by one source; NaN where a device takes no part or nothing is known.
+    """What iterations cost, by one source; NaN where a device takes no part or nothing is known."""
 
-    Attributes:
-        source: where the figures come from, in words.
-        rounds: float64 [n, N], local rounds.
-        train_j: float64 [n, N], joules of local training.
-        exchange_j: float64 [n, N], joules of the exchange, and of what a device draws at rest while
-            the iteration lasts.
-        train_s: float64 [n, N], seconds of local training.
-        exchange_s: float64 [n, N], seconds from the end of a device's own training to the end of
-            the iteration: the exchange, and the wait for slower devices.
-    """
-
-    source: str
-    rounds: FloatArray
-    train_j: FloatArray
+    source: str  # where the figures come from, in words
+    rounds: FloatArray  # float64 [n, N], local rounds
+    train_j: FloatArray  # float64 [n, N], joules of local training
+    # float64 [n, N], joules of the exchange, and of what a device draws at rest while the iteration
+    # lasts
     exchange_j: FloatArray
-    train_s: FloatArray
+    train_s: FloatArray  # float64 [n, N], seconds of local training
+    # float64 [n, N], seconds from the end of a device's own training to the end of the iteration:
+    # the exchange, and the wait for slower devices
     exchange_s: FloatArray
 
     @property
     def joules(self) -> FloatArray:
-        """float64 [n, N]: joules of training and exchange together."""
         return self.train_j + self.exchange_j
 
     @property
     def seconds(self) -> FloatArray:
-        """float64 [n, N]: seconds of the whole iteration."""
         return self.train_s + self.exchange_s
 
     def only(self, device: int) -> Costs:
-        """Those of one device, [n, 1]."""
         figures = {name: getattr(self, name)[:, [device]] for name in QUANTITIES}
         return replace(self, **figures)
 
@@ -77,16 +55,6 @@ def _empty(source: str, iterations: int, devices: int) -> Costs:
 
 
 def planned(plan: Plan) -> Costs:
-    """What a plan costs, by its own physics.
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> costs = planned(made)
-    >>> bool(np.allclose(costs.joules.sum(axis=0), made.spent_j))
-    True
-    >>> bool(np.allclose(costs.seconds[:, 7], made.latency_s))
-    True
-    """
     active = plan.active
     train_s = plan.rounds * plan.world.devices.round_latency_s
     figures = (
@@ -100,19 +68,10 @@ def planned(plan: Plan) -> Costs:
 
 
 def _rest_j(devices: DeviceArrays, seconds: FloatArray | float) -> FloatArray:
-    """What devices draw at rest in so many seconds."""
     return np.asarray(0.0 if devices.idle_w is None else devices.idle_w * seconds)
 
 
 def continued(plan: Continuation, iterations: int) -> Costs:
-    """What the rest of a plan costs, in the rows from its first iteration on.
-
-    >>> import joulemesh
-    >>> made = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
-    >>> whole = continued(Continuation.of_plan(made), made.iterations)
-    >>> bool(np.array_equal(whole.joules, planned(made).joules))
-    True
-    """
     made = _empty("the plan of a view", iterations, plan.timeline.rounds.shape[1])
     devices = plan.ground.world.devices
     for t in range(plan.start, min(plan.last, iterations) + 1):
@@ -132,18 +91,6 @@ def continued(plan: Continuation, iterations: int) -> Costs:
 
 
 def simulated(first: Costs, later: Sequence[tuple[View, Costs]]) -> Costs:
-    """What was to be done, view after view, by the plan's physics.
-
-    Args:
-        first: the costs of the plan.
-        later: each view that was installed, with the costs of the plan that follows from it; its
-            rows before the view's start are not used.
-
-    >>> one = Costs("the plan", *(np.ones((3, 2)) for _ in QUANTITIES))
-    >>> two = Costs("the plan", *(np.full((3, 2), 5.0) for _ in QUANTITIES))
-    >>> simulated(one, [(View(1, 3, (0,)), two)]).train_j.tolist()
-    [[1.0, 1.0], [1.0, 1.0], [5.0, nan]]
-    """
     made = {name: getattr(first, name).copy() for name in QUANTITIES}
     for view, costs in later:
         absent = np.ones(first.rounds.shape[1], dtype=np.bool_)
@@ -159,22 +106,20 @@ def simulated(first: Costs, later: Sequence[tuple[View, Costs]]) -> Costs:
 
 
 def metered(histories: Sequence[History], iterations: int) -> Costs:
-    """What the devices' meters say, from their journals."""
-    made = _empty("meters of the devices, from their journals", iterations, len(histories))
+    figures = (by_iteration(histories, iterations, name) for name in QUANTITIES)
+    return Costs("meters of the devices, from their journals", *figures)
+
+
+def by_iteration(histories: Sequence[History], iterations: int, figure: str) -> FloatArray:
+    """float64 [n, N]: one of the `FIGURES`; NaN where a journal has none."""
+    made = np.full((iterations, len(histories)), np.nan)
     for place, history in enumerate(histories):
         known = (history.iterations >= 1) & (history.iterations <= iterations)
-        rows = history.iterations[known] - 1
-        for name in QUANTITIES:
-            getattr(made, name)[rows, place] = history.column(name)[known]
+        made[history.iterations[known] - 1, place] = history.column(figure)[known]
     return made
 
 
 def iteration_seconds(histories: Sequence[History]) -> tuple[float, ...]:
-    """Seconds from one iteration's end to the next one's, on the device that was last.
-
-    Args:
-        histories: of all devices; those without a journal are left out.
-    """
     ends: dict[int, list[float]] = {}
     told = [one for one in histories if len(one.iterations)]
     for one in told:
@@ -187,15 +132,9 @@ def iteration_seconds(histories: Sequence[History]) -> tuple[float, ...]:
 
 
 def mean_iteration_s(histories: Sequence[History], before: Costs) -> tuple[float, float]:
-    """Mean seconds of an iteration after the first: planned, and measured; NaN if not known.
-
-    Measured is from one iteration's end to the next one's, saving included; the first, in which
-    devices wait for each other's start, has none.
-
-    Args:
-        histories: of all devices.
-        before: the planned costs.
-    """
+    """Mean seconds of an iteration after the first: planned, and measured; NaN if not known."""
+    # Measured is from one iteration's end to the next one's, saving included; the first, in which
+    # devices wait for each other's start, has none.
     measured = iteration_seconds(histories)
     rows = before.seconds[1:]
     known = rows[np.isfinite(rows).any(axis=1)]
@@ -209,17 +148,6 @@ _UNPLANNED = (FINISHED, UNHELD)  # digests of views that have no plan
 def planned_again(
     plan: Plan, before: Costs, views: Sequence[Seen], reserve: float
 ) -> tuple[Costs, list[str]]:
-    """The costs of what was to be done, with the plan of every view made again.
-
-    Args:
-        plan: of the fleet.
-        before: its costs.
-        views: those that were installed.
-        reserve: share of each battery that their plans leave alone; see `Settings`.
-
-    Returns:
-        The costs, and what a reader should know of them, a line each.
-    """
     made, notes = [], []
     replanner = Replanner(plan.ground, 0, reserve)
     for view in (seen.view for seen in views):

@@ -6,25 +6,6 @@ card that fails may leave worse: what cannot be read is counted and left out, an
 
 from __future__ import annotations
 
-__all__ = [
-    "FIGURES",
-    "Event",
-    "FileTail",
-    "History",
-    "HistoryReader",
-    "JournalTail",
-    "LinkRate",
-    "Seen",
-    "Sent",
-    "accuracies",
-    "disagreements",
-    "history_of",
-    "link_rates",
-    "presence",
-    "read_history",
-    "views_of",
-]
-
 import json
 import math
 import zlib
@@ -53,85 +34,52 @@ _TWICE = (b'"kind": "trained"', b'"kind":"trained"')
 
 @dataclass(frozen=True)
 class Event:
-    """Something that a device found worth a line, other than its daily work.
+    """Something that a device found worth a line, other than its daily work."""
 
-    Attributes:
-        at: when, in Unix seconds by the device's own clock, as it was set in the end.
-        device: who wrote it.
-        kind: what it is, in a word.
-        figures: what belongs to it.
-    """
-
-    at: float
+    at: float  # when, in Unix seconds by the device's own clock, as it was set in the end
     device: int
-    kind: str
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    kind: str  # what it is, in a word
+    figures: Mapping[str, Any] = field(default_factory=dict)  # what belongs to it
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What went to one neighbour.
-
-    Attributes:
-        payload_bytes: bytes of parameters.
-        seconds: from the first byte to the acknowledgement, summed.
-        messages: how many.
-    """
+    """What went to one neighbour."""
 
     payload_bytes: float = 0.0
-    seconds: float = 0.0
+    seconds: float = 0.0  # from the first byte to the acknowledgement, summed
     messages: int = 0
 
     @property
     def rate_bps(self) -> float | None:
-        """Bits per second; None where nothing was timed.
-
-        >>> Sent(1e6, 0.8, 3).rate_bps, Sent().rate_bps
-        (10000000.0, None)
-        """
         return 8 * self.payload_bytes / self.seconds if self.seconds > 0 else None
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """What one device did.
-
-    Attributes:
-        device: its number.
-        name: what it calls itself.
-        iterations: int64 [k], those that it committed, ascending.
-        committed: float64 [k, figures]: what each of them was and took, in the order of `FIGURES`.
-        evaluations: float64 [e, 3]: iteration, accuracy, and when.
-        sent: by neighbour.
-        events: everything else, in order.
-        first_at: the earliest time in its journal; NaN if it is empty.
-        last_at: the latest.
-        damaged: lines that could not be read.
-        absent: by iteration, the messages that its exchange went without: (step, sender).
-    """
+    """What one device did."""
 
     device: int
-    name: str
-    iterations: NDArray[np.int64]
+    name: str  # what it calls itself
+    iterations: NDArray[np.int64]  # int64 [k], those that it committed, ascending
+    # float64 [k, figures]: what each of them was and took, in the order of `FIGURES`
     committed: NDArray[np.float64]
-    evaluations: NDArray[np.float64]
+    evaluations: NDArray[np.float64]  # float64 [e, 3]: iteration, accuracy, and when
     sent: Mapping[int, Sent]
-    events: tuple[Event, ...]
-    first_at: float
+    events: tuple[Event, ...]  # everything else, in order
+    first_at: float  # the earliest time in its journal; NaN if it is empty
     last_at: float
-    damaged: int = 0
+    damaged: int = 0  # lines that could not be read
+    # by iteration, the messages that its exchange went without: (step, sender)
     absent: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def column(self, figure: str) -> NDArray[np.float64]:
-        """float64 [k]: one of the `FIGURES` of every committed iteration."""
         return self.committed[:, FIGURES.index(figure)]
 
     @property
     def spent_j(self) -> float:
-        """The most joules that its meter had counted in any line; NaN without such a line.
-
-        A start and an end also count what was trained or sent and then lost.
-        """
+        """The most joules that its meter had counted in any line; NaN without such a line."""
+        # A start and an end also count what was trained or sent and then lost.
         lines = [event.figures.get("spent_j") for event in self.events]
         known = [float(one) for one in lines if isinstance(one, int | float)]
         known += self.column("spent_j").tolist()
@@ -139,12 +87,10 @@ class History:
 
     @property
     def starts(self) -> tuple[Event, ...]:
-        """Every start of the node."""
         return tuple(event for event in self.events if event.kind == "start")
 
     @property
     def meter(self) -> str:
-        """Where its joules come from, in words; empty if the journal does not say."""
         said = [str(event.figures["meter"]) for event in self.starts if "meter" in event.figures]
         words = " / ".join(dict.fromkeys(said))
         gaps = sum(event.kind == "meter" for event in self.events)
@@ -165,16 +111,6 @@ class History:
 
 
 def read_history(folder: Path, device: int, name: str) -> History:
-    """The history of one device, from the journals in its folder.
-
-    Args:
-        folder: where ``journal*.jsonl`` lie.
-        device: its number.
-        name: what the roster calls it.
-
-    Raises:
-        ScenarioError: the folder holds no journal, or that of another device.
-    """
     paths = journals_in(folder)
     if not paths:
         raise ScenarioError(
@@ -200,37 +136,13 @@ def _lines(paths: Iterable[Path]) -> Iterator[bytes]:
 
 
 def history_of(lines: Iterable[bytes], device: int, name: str) -> History:
-    """The history that the lines of a journal tell.
-
-    Args:
-        lines: of the journal, oldest first.
-        device: whose it is.
-        name: what it is called.
-
-    >>> lines = [
-    ...     b'{"at": 1.0, "kind": "start", "device": 3, "meter": "modelled"}',
-    ...     b'{"at": 2.0, "kind": "committed", "iteration": 1, "view": 0, "rounds": 2,'
-    ...     b' "train_j": 0.5, "train_s": 0.8, "exchange_j": 0.1, "exchange_s": 0.1,'
-    ...     b' "spent_j": 0.6, "sent": {"4": [1000, 0.01, 1]}}',
-    ...     b'{"at": 2.1, "ki',
-    ... ]
-    >>> made = history_of(lines, 3, "farm-03")
-    >>> made.iterations.tolist(), made.column("train_j").tolist(), made.sent[4].rate_bps
-    ([1], [0.5], 800000.0)
-    >>> made.meter, made.damaged
-    ('modelled', 1)
-    """
     reader = HistoryReader(device)
     reader.feed(lines)
     return reader.history(name)
 
 
 class HistoryReader:
-    """Takes up one line after the other; its history can be asked for at any time.
-
-    Args:
-        device: whose lines they are.
-    """
+    """Takes up one line after the other; its history can be asked for at any time."""
 
     def __init__(self, device: int) -> None:
         self.device = device
@@ -244,7 +156,6 @@ class HistoryReader:
         self.absent: dict[int, tuple[tuple[int, int], ...]] = {}
 
     def feed(self, lines: Iterable[bytes]) -> None:
-        """Read more lines, oldest first."""
         for line in lines:
             if line.strip() and not any(mark in line for mark in _TWICE):
                 self._take(line)
@@ -263,10 +174,8 @@ class HistoryReader:
         self.life.append((at, since, kind, record))
 
     def _heed(self) -> None:
-        """Take up what one life of the node wrote, by the clock as it was set at the end of it.
-
-        A small machine may begin with a wrong clock that is set while the node runs.
-        """
+        """Take up what one life of the node wrote, by the clock as it was set at the end of it."""
+        # A small machine may begin with a wrong clock that is set while the node runs.
         offsets = [at - since for at, since, _, _ in self.life if since is not None]
         for at, since, kind, record in self.life:
             when = at if since is None else since + offsets[-1]
@@ -306,11 +215,6 @@ class HistoryReader:
             self.evaluations.append([_count(record["iteration"]), _finite(record["accuracy"]), at])
 
     def history(self, name: str) -> History:
-        """What all lines so far tell.
-
-        Args:
-            name: what the device is called.
-        """
         self._heed()
         order = sorted(self.committed)
         first, last = self.ends or (math.nan, math.nan)
@@ -346,27 +250,13 @@ _PIECE = 1 << 16
 
 
 class JournalTail:
-    """What has been read of the journal that a device is writing.
-
-    Args:
-        device: its number.
-        name: what it is called.
-
-    >>> tail = JournalTail(3, "gate")
-    >>> tail.feed(b'{"at": 1.0, "kind": "start", "device": 3}\\n{"at": 2.0, "ki')
-    >>> len(tail.history().events), tail.size
-    (1, 57)
-    >>> tail.feed(b'nd": "left"}\\n')
-    >>> [event.kind for event in tail.history().events], tail.history().damaged
-    (['start', 'left'], 0)
-    """
+    """What has been read of the journal that a device is writing."""
 
     def __init__(self, device: int, name: str) -> None:
         self.device, self.name = device, name
         self.restart()
 
     def restart(self) -> None:
-        """Forget what was read."""
         self.size, self.crc32 = 0, 0
         """How many bytes of the file in use were read, and their check sum."""
         self._rest = b""
@@ -379,8 +269,11 @@ class JournalTail:
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest[-JOURNAL_LINE.now :]
         if lines:
-            self._reader.feed(lines)
-            self._history = None
+            self.take(lines)
+
+    def take(self, lines: Iterable[bytes]) -> None:
+        self._reader.feed(lines)
+        self._history = None
 
     def history(self) -> History:
         """What all whole lines tell; the same object until there are more of them."""
@@ -390,13 +283,7 @@ class JournalTail:
 
 
 class FileTail(JournalTail):
-    """A journal in a folder of this machine, the files that were full before included.
-
-    Args:
-        folder: where ``journal*.jsonl`` lie.
-        device: its number.
-        name: what it is called.
-    """
+    """A journal in a folder of this machine, the files that were full before included."""
 
     def __init__(self, folder: Path, device: int, name: str) -> None:
         super().__init__(device, name)
@@ -404,11 +291,6 @@ class FileTail(JournalTail):
         self._files: list[int] = []
 
     def look(self) -> bool:
-        """Read what has been written since the last look.
-
-        Returns:
-            Is there a journal at all?
-        """
         paths = journals_in(self._folder)
         if not paths:
             return False
@@ -434,23 +316,15 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Seen:
-    """A view, and who installed it when.
+    """A view, and who installed it when."""
 
-    Attributes:
-        view: as the first device that installed it wrote it down.
-        first_at: when that was, in Unix seconds by that device's clock.
-        last_at: when the last one did.
-        devices: who did.
-    """
-
-    view: View
-    first_at: float
-    last_at: float
+    view: View  # as the first device that installed it wrote it down
+    first_at: float  # when that was, in Unix seconds by that device's clock
+    last_at: float  # when the last one did
     devices: tuple[int, ...]
 
 
 def views_of(histories: Sequence[History]) -> tuple[Seen, ...]:
-    """The views that were installed after the plan's own, by number."""
     found: dict[int, list[tuple[Event, View]]] = {}
     for event, view in _view_events(histories):
         found.setdefault(view.number, []).append((event, view))
@@ -493,11 +367,7 @@ def _view(event: Event) -> View:
 
 
 def disagreements(histories: Sequence[History]) -> tuple[str, ...]:
-    """Views of one number that devices wrote down differently; there must be none.
-
-    >>> disagreements([])
-    ()
-    """
+    """Views of one number that devices wrote down differently; there must be none."""
     told: dict[int, dict[tuple[int, tuple[int, ...], str], str]] = {}
     names = {one.device: one.name for one in histories}
     for event, view in _view_events(histories):
@@ -534,12 +404,6 @@ def presence(history: History) -> list[tuple[float, float]]:
 
 
 def accuracies(histories: Sequence[History]) -> tuple[NDArray[np.int64], FloatArray]:
-    """What the devices measured of their models.
-
-    Returns:
-        int64 [e], the iterations in which anybody measured, and float64 [e, N], their accuracy;
-        NaN where a device did not measure.
-    """
     when = [one.evaluations[:, 0].astype(np.int64) for one in histories]
     iterations = np.unique(np.concatenate([*when, np.zeros(0, np.int64)]))
     values = np.full((len(iterations), len(histories)), np.nan)
@@ -550,36 +414,23 @@ def accuracies(histories: Sequence[History]) -> tuple[NDArray[np.int64], FloatAr
 
 @dataclass(frozen=True)
 class LinkRate:
-    """One direction of a link: what the plan expects of it, and what it carried.
-
-    Attributes:
-        sender: who sends.
-        receiver: who receives.
-        planned_bps: bits per second by the plan; None if the two are not linked in it.
-        sent: what was sent, by the sender's journal.
-    """
+    """One direction of a link: what the plan expects of it, and what it carried."""
 
     sender: int
     receiver: int
-    planned_bps: float | None
-    sent: Sent
+    planned_bps: float | None  # bits per second by the plan; None if the two are not linked in it
+    sent: Sent  # what was sent, by the sender's journal
 
     @property
     def share(self) -> float | None:
-        """The measured rate as a share of the planned one; None where either is not known.
-
-        >>> LinkRate(0, 1, 1e7, Sent(1e6, 1.0, 2)).share
-        0.8
-        """
+        """The measured rate as a share of the planned one; None where either is not known."""
         measured = self.sent.rate_bps
         return measured / self.planned_bps if measured and self.planned_bps else None
 
 
 def link_rates(plan: Plan, histories: Sequence[History]) -> tuple[LinkRate, ...]:
-    """Every direction of a link that carried something, with its planned rate.
-
-    Under fading the plan's rate is that of its forecast.
-    """
+    """Every direction of a link that carried something, with its planned rate."""
+    # Under fading the plan's rate is that of its forecast.
     edges = plan.world.graph.edges
     there_bps, back_bps = plan.ground.forecast_at(0, np.arange(len(edges))).payload_bps()
     planned = {

@@ -8,20 +8,19 @@ where it is a meter of the machine. Rounds and seconds are always measured.
 
 from __future__ import annotations
 
-__all__ = ["COLUMNS", "FORMAT", "KINDS", "Receipt"]
-
 import csv
 import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.deploy.record.costs import QUANTITIES, Costs, mean_iteration_s, metered
+from joulemesh.deploy.record.costs import QUANTITIES, Costs, by_iteration, mean_iteration_s, metered
 from joulemesh.deploy.record.history import History
 
 FloatArray = NDArray[np.float64]
@@ -38,91 +37,41 @@ COLUMNS = {
 
 @dataclass(frozen=True, eq=False)
 class Receipt:
-    """Planned, simulated and metered costs of a fleet, each with its source.
+    """Planned, simulated and metered costs of a fleet, each with its source."""
 
-    Attributes:
-        fleet: what the fleet is called.
-        plan: digest of its plan.
-        devices: the devices' numbers.
-        names: what the roster calls them.
-        battery_j: float64 [N], joules that each may spend.
-        planned: before the run.
-        simulated: for the views that were installed.
-        metered: by the devices.
-        spent_j: float64 [N], all that each device's meter counted, what was lost and repeated
-            included; NaN without a journal.
-        meters: [N], where each device's joules come from.
-        views: float64 [n, N], the view of each committed iteration.
-        iteration_s: mean seconds of an iteration of the fleet, planned and measured; NaN where
-            they are not known.
-        trained_by: [N], the library that trained on each device, with its version.
-        deadline_s: seconds that the scenario allows to an iteration; None without a limit.
-        reserve: share of each battery that plans made after a fault leave alone.
-    """
-
-    fleet: str
-    plan: str
-    devices: tuple[int, ...]
-    names: tuple[str, ...]
-    battery_j: FloatArray
+    histories: Sequence[History]  # one for each device; an empty one where its journal is missing
     planned: Costs
-    simulated: Costs
-    metered: Costs
-    spent_j: FloatArray
-    meters: tuple[str, ...]
-    views: FloatArray
-    iteration_s: tuple[float, float] = (math.nan, math.nan)
-    trained_by: tuple[str, ...] = ()
+    simulated: Costs  # for the views that were installed
+    _: KW_ONLY
+    fleet: str
+    plan: str  # digest of its plan
+    battery_j: FloatArray  # float64 [N], joules that each may spend
+    # seconds that the scenario allows to an iteration; None without a limit
     deadline_s: float | None = None
-    reserve: float = 0.0
+    reserve: float = 0.0  # share of each battery that plans made after a fault leave alone
 
-    @classmethod
-    def of(
-        cls,
-        histories: Sequence[History],
-        before: Costs,
-        after: Costs,
-        *,
-        fleet: str,
-        plan: str,
-        battery_j: FloatArray,
-        deadline_s: float | None = None,
-        reserve: float = 0.0,
-    ) -> Receipt:
-        """The receipt of devices with their histories.
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.histories)
 
-        Args:
-            histories: one for each device; an empty one where its journal is missing.
-            before: the planned costs.
-            after: the simulated costs.
-            fleet: what the fleet is called.
-            plan: digest of its plan.
-            battery_j: joules that each device may spend.
-            deadline_s: seconds that the scenario allows to an iteration.
-            reserve: share of each battery that plans made after a fault leave alone.
-        """
-        iterations = len(before.rounds)
-        views = np.full(before.rounds.shape, np.nan)
-        for place, one in enumerate(histories):
-            known = (one.iterations >= 1) & (one.iterations <= iterations)
-            views[one.iterations[known] - 1, place] = one.column("view")[known]
-        return cls(
-            fleet,
-            plan,
-            tuple(one.device for one in histories),
-            tuple(one.name for one in histories),
-            battery_j,
-            before,
-            after,
-            metered(histories, iterations),
-            np.array([one.spent_j for one in histories]),
-            tuple(one.meter for one in histories),
-            views,
-            mean_iteration_s(histories, before),
-            tuple(one.trained_by for one in histories),
-            deadline_s,
-            reserve,
-        )
+    @cached_property
+    def metered(self) -> Costs:
+        return metered(self.histories, self.iterations)
+
+    @cached_property
+    def spent_j(self) -> FloatArray:
+        """float64 [N], all that meters counted, also what was lost; NaN without a journal."""
+        return np.array([one.spent_j for one in self.histories])
+
+    @cached_property
+    def views(self) -> FloatArray:
+        """float64 [n, N], the view of each committed iteration."""
+        return by_iteration(self.histories, self.iterations, "view")
+
+    @cached_property
+    def meters(self) -> tuple[str, ...]:
+        """[N], where each device's joules come from."""
+        return tuple(one.meter for one in self.histories)
 
     @property
     def charged(self) -> NDArray[np.bool_]:
@@ -141,33 +90,25 @@ class Receipt:
 
     @property
     def iterations(self) -> int:
-        """How many the plan has."""
         return len(self.planned.rounds)
 
     @property
     def missing(self) -> NDArray[np.int64]:
-        """int64 [N]: iterations of each device's views of which its journal says nothing.
-
-        They were not carried out, or not written down: a crash may do either.
-        """
+        """int64 [N]: iterations of each device's views of which its journal says nothing."""
+        # They were not carried out, or not written down: a crash may do either.
         wanted = np.isfinite(self.simulated.rounds) & np.isnan(self.metered.rounds)
         return np.asarray(wanted.sum(axis=0))
 
     @property
     def outside_j(self) -> FloatArray:
-        """float64 [N]: joules metered outside of committed iterations.
-
-        Work that was lost in a crash and done again, messages sent twice, parameters given to
-        others.
-        """
+        # Work that was lost in a crash and done again, messages sent twice, parameters given to
+        # others.
         return np.asarray(self.spent_j - np.nansum(self.metered.joules, axis=0))
 
     def deadline(self, place: int) -> dict[str, float | int | None] | None:
-        """How a device kept the deadline of an iteration; None without one.
-
-        Figures: the ``deadline_s``, how many ``iterations`` were timed, how many of them were
-        ``late``, and how many times the deadline the ``worst`` took.
-        """
+        """How a device kept the deadline of an iteration; None without one."""
+        # Figures: the ``deadline_s``, how many ``iterations`` were timed, how many of them were
+        # ``late``, and how many times the deadline the ``worst`` took.
         if self.deadline_s is None:
             return None
         took_s = self.metered.train_s[:, place] + self.metered.exchange_s[:, place]
@@ -199,41 +140,41 @@ class Receipt:
         return json.dumps(record, allow_nan=False) + "\n"
 
     def _pace(self) -> dict[str, float | None]:
-        """Mean seconds of an iteration of the fleet, and measured over planned."""
-        planned, measured = self.iteration_s
+        planned, measured = mean_iteration_s(self.histories, self.planned)
         ratio = measured / planned if planned > 0 else math.nan
         named = {"planned": planned, "measured": measured, "ratio": ratio}
         return {name: _plain(value) for name, value in named.items()}
 
     def _device(self, place: int) -> dict[str, Any]:
+        history = self.histories[place]
+        view = self.views[:, place].tolist()
         figures: dict[str, Any] = {
             name: {kind: _figures(self._column(kind, name, place)) for kind in kinds}
             for name, kinds in COLUMNS.items()
         }
         totals = {
             kind: {
-                "joules": _total(
-                    self._column(kind, "train_j", place) + self._column(kind, "exchange_j", place)
-                ),
-                "seconds": _total(
-                    self._column(kind, "train_s", place) + self._column(kind, "exchange_s", place)
-                ),
+                unit: _total(
+                    self._column(kind, f"train_{unit[0]}", place)
+                    + self._column(kind, f"exchange_{unit[0]}", place)
+                )
+                for unit in ("joules", "seconds")
             }
             for kind in _JOULES
         }
         return {
-            "device": self.devices[place],
-            "name": self.names[place],
+            "device": history.device,
+            "name": history.name,
             "battery_j": float(self.battery_j[place]),
             "reserve_j": float(self.reserve * self.battery_j[place]),
-            "meter": self.meters[place],
-            "trained_by": self.trained_by[place] if self.trained_by else "",
+            "meter": history.meter,
+            "trained_by": history.trained_by,
             "spent_j": _plain(self.spent_j[place]),
             "missing_iterations": int(self.missing[place]),
             "deadline": self.deadline(place),
             "totals": totals,
             "iteration": list(range(1, self.iterations + 1)),
-            "view": [_whole(v) for v in self.views[:, place].tolist()],
+            "view": [int(one) if math.isfinite(one) else None for one in view],
             **figures,
         }
 
@@ -251,9 +192,9 @@ class Receipt:
         heads = [f"{kind}_{name}" for kind, name in named]
         lines = [",".join(["device", "name", "iteration", "view", *heads, "meter"])]
         shape = ",".join(["%d", "%.9g", *["%.9g"] * len(heads)])
-        for place, name in enumerate(self.names):
-            first = f"{self.devices[place]},{_cell(name)},"
-            last = f",{_cell(self.meters[place] or 'no journal')}"
+        for place, history in enumerate(self.histories):
+            first = f"{history.device},{_cell(history.name)},"
+            last = f",{_cell(history.meter or 'no journal')}"
             rows = np.column_stack(
                 [
                     np.arange(1, self.iterations + 1),
@@ -268,18 +209,12 @@ class Receipt:
 
 
 def _cell(text: str) -> str:
-    """A text as a cell of a CSV file."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow([text])
     return line.getvalue()
 
 
 def _figures(values: FloatArray) -> list[float | None]:
-    """Figures with nine digits; None where there is none.
-
-    >>> _figures(np.array([1 / 3, np.nan, 0.0, 12345.678901234]))
-    [0.333333333, None, 0.0, 12345.6789]
-    """
     known = np.isfinite(values) & (values != 0)
     scale = 10.0 ** (8 - np.floor(np.log10(np.abs(np.where(known, values, 1.0)))))
     short = np.where(known, np.rint(values * scale) / scale, 0.0)
@@ -291,10 +226,6 @@ def _figures(values: FloatArray) -> list[float | None]:
 
 def _plain(value: float) -> float | None:
     return float(f"{value:.9g}") if math.isfinite(value) else None
-
-
-def _whole(value: float) -> int | None:
-    return int(value) if math.isfinite(value) else None
 
 
 def _total(values: FloatArray) -> float | None:

@@ -6,18 +6,6 @@ receiver: no network, no time, no recovery. With no fault it is the simulated ru
 
 from __future__ import annotations
 
-__all__ = [
-    "Course",
-    "Done",
-    "Place",
-    "Plans",
-    "Played",
-    "course_of",
-    "course_of_histories",
-    "plans_of",
-    "replay",
-]
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -38,26 +26,20 @@ Place: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class Course:
-    """What happened to a fleet, as far as its parameters depend on it.
+    """What happened to a fleet, as far as its parameters depend on it."""
 
-    Attributes:
-        views: those that were installed, ascending, view 0 included.
-        absent: the messages that a device's exchange went without: (step, sender).
-        rounds: local rounds, where they were not those of the plan: what was trained before a
-            change of view is kept.
-        lost: iterations that a member never finished: it was gone, and what it had done was not
-            committed. What its own exchange went without is then known to nobody: a device that
-            missed a message, passed on what followed from that, and then was lost, is played as if
-            it had missed none.
-    """
-
-    views: tuple[View, ...]
+    views: tuple[View, ...]  # those that were installed, ascending, view 0 included
+    # the messages that a device's exchange went without: (step, sender)
     absent: Mapping[Place, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    # local rounds, where they were not those of the plan: what was trained before a change of view
+    # is kept
     rounds: Mapping[Place, int] = field(default_factory=dict)
+    # iterations that a member never finished: it was gone, and what it had done was not committed.
+    # What its own exchange went without is then known to nobody: a device that missed a message,
+    # passed on what followed from that, and then was lost, is played as if it had missed none.
     lost: frozenset[Place] = frozenset()
 
     def view(self, iteration: int) -> View:
-        """The view whose plan an iteration follows: the newest that has begun by then."""
         return governing(self.views, iteration)
 
     def gifts(self, iteration: int) -> tuple[tuple[int, int], ...]:
@@ -70,31 +52,15 @@ class Course:
 
 @dataclass(frozen=True)
 class Done:
-    """An iteration that a device committed.
+    """An iteration that a device committed."""
 
-    Attributes:
-        view: number of the view by whose plan it was done, or in which it was given.
-        rounds: local rounds that were run.
-        absent: (step, sender): messages that its exchange went without.
-    """
-
-    view: int
-    rounds: int
+    view: int  # number of the view by whose plan it was done, or in which it was given
+    rounds: int  # local rounds that were run
+    # (step, sender): messages that its exchange went without
     absent: tuple[tuple[int, int], ...] = ()
 
 
 def course_of(views: Sequence[View], done: Mapping[Place, Done]) -> Course:
-    """What happened, from what was committed.
-
-    Args:
-        views: those that were installed, view 0 included.
-        done: every commit, gifts included; of one iteration, what the device computed itself.
-
-    >>> views = (View(0, 1, (0, 1)), View(1, 3, (0, 1), gifts=((1, 0),)))
-    >>> done = {(1, 0): Done(0, 5), (2, 0): Done(0, 5), (1, 1): Done(0, 4), (2, 1): Done(1, 0)}
-    >>> sorted(course_of(views, done).lost)  # what device 1 has of iteration 2 was given to it
-    [(2, 1)]
-    """
     planned = sorted(
         (view for view in views if view.digest not in (FINISHED, UNHELD)),
         key=lambda view: view.number,
@@ -116,13 +82,6 @@ def course_of(views: Sequence[View], done: Mapping[Place, Done]) -> Course:
 def course_of_histories(
     histories: Sequence[History], devices: int, spares: Collection[int] = ()
 ) -> Course:
-    """What happened, as the journals of all devices tell it.
-
-    Args:
-        histories: of all devices; one that is missing counts as lost.
-        devices: number of devices of the fleet.
-        spares: those that were not there at the start.
-    """
     views = (first_view(devices, spares), *(seen.view for seen in views_of(histories)))
     done = {
         (iteration, one.device): Done(int(view), int(rounds), one.absent.get(iteration, ()))
@@ -144,35 +103,19 @@ Plans: TypeAlias = Callable[[View, int], ViewPlan]
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """One iteration.
+    """One iteration."""
 
-    Attributes:
-        iteration: its number, from 1.
-        view: the number of the view whose plan it follows.
-        vectors: [N, P]: every device's parameters after it.
-        rounds: int64 [N]: local rounds.
-        train_j: float64 [N]: joules of these.
-        exchange_j: float64 [N]: joules of the exchange, as planned.
-        seconds: of the slowest training and the exchange, as planned.
-    """
-
-    iteration: int
-    view: int
-    vectors: Vector
-    rounds: IntArray
-    train_j: FloatArray
-    exchange_j: FloatArray
-    seconds: float
+    iteration: int  # its number, from 1
+    view: int  # the number of the view whose plan it follows
+    vectors: Vector  # [N, P]: every device's parameters after it
+    rounds: IntArray  # int64 [N]: local rounds
+    train_j: FloatArray  # float64 [N]: joules of these
+    exchange_j: FloatArray  # float64 [N]: joules of the exchange, as planned
+    seconds: float  # of the slowest training and the exchange, as planned
 
 
 def plans_of(ground: Ground, wire: np.dtype[Any] | None = None) -> Plans:
-    """The plans of a scenario's views; each is made once for all devices.
-
-    Args:
-        ground: the scenario, made ready.
-        wire: the type in which numbers travelled, if it has fewer digits than they are computed
-            with.
-    """
+    """The plans of a scenario's views; each is made once for all devices."""
     replanner, made = Replanner(ground, 0), dict[View, DevicePlan]()
     replanner.wire = wire
 
@@ -185,31 +128,6 @@ def plans_of(ground: Ground, wire: np.dtype[Any] | None = None) -> Plans:
 
 
 def replay(course: Course, plans: Plans, learners: Sequence[Learner]) -> Iterator[Played]:
-    """Play a deployment again.
-
-    Args:
-        course: what happened.
-        plans: makes the plans of its views.
-        learners: of all devices, as they were before the first iteration.
-
-    Yields:
-        Every iteration, to the end of the last view's plan.
-
-    >>> import joulemesh
-    >>> from joulemesh.deploy.device.continuation import first_view
-    >>> class Count:  # its one parameter counts rounds
-    ...     def __init__(self): self.held = np.zeros(1)
-    ...     def parameters(self): return self.held
-    ...     def load(self, parameters): self.held = parameters
-    ...     def train(self, iteration, rounds): self.held = self.held + rounds
-    ...     def save(self): return {}
-    ...     def restore(self, memory): pass
-    >>> ground = Ground.of(joulemesh.Scenario(devices={"count": 3}, plan={"iterations": 2}))
-    >>> course = Course((first_view(3),))
-    >>> runs = list(replay(course, plans_of(ground), [Count() for _ in range(3)]))
-    >>> bool(np.isclose(runs[-1].vectors[0, 0], sum(run.rounds.mean() for run in runs)))
-    True
-    """
     vectors = np.stack([np.asarray(learner.parameters()) for learner in learners])
     fleet = _Fleet(course, plans, learners, vectors)
     iteration = 1
@@ -219,8 +137,6 @@ def replay(course: Course, plans: Plans, learners: Sequence[Learner]) -> Iterato
 
 
 class _Fleet:
-    """All devices."""
-
     def __init__(
         self, course: Course, plans: Plans, learners: Sequence[Learner], vectors: Vector
     ) -> None:
@@ -229,7 +145,6 @@ class _Fleet:
         self.memory: list[Memory] = [learner.save() for learner in learners]
 
     def play(self, iteration: int) -> Played:
-        """One iteration, from what was committed to what is."""
         view, vectors = self.course.view(iteration), self.vectors.copy()
         for newcomer, giver in self.course.gifts(iteration):
             vectors[newcomer] = vectors[giver]

@@ -66,29 +66,17 @@ class TransportError(JoulemeshError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Something that a device would not take from another.
-
-    Attributes:
-        reason: why.
-        detail: a line about it, safe to print.
-        peer: the name in the other's certificate; empty if it has shown none.
-        address: where it came from.
-        count: how many of the kind there were since the last one that was reported.
-    """
+    """Something that a device would not take from another."""
 
     reason: Reason
-    detail: str
-    peer: str = ""
-    address: str = ""
-    count: int = 1
+    detail: str  # a line about it, safe to print
+    peer: str = ""  # the name in the other's certificate; empty if it has shown none
+    address: str = ""  # where it came from
+    count: int = 1  # how many of the kind there were since the last one that was reported
 
 
 class Address(NamedTuple):
-    """Where a device listens.
-
-    >>> str(Address("farm-07.local", 7400)), str(Address("fe80::1", 7400))
-    ('farm-07.local:7400', '[fe80::1]:7400')
-    """
+    """Where a device listens."""
 
     host: str
     port: int
@@ -99,27 +87,16 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Roster:
-    """Who is in the fleet, and whom this device talks to.
-
-    Attributes:
-        device: its own number.
-        names: of all devices, by number.
-        addresses: of its neighbours, by number; the host is empty while it is not known.
-        at: where this device itself is reached, if that is known.
-    """
+    """Who is in the fleet, and whom this device talks to."""
 
     device: int
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of all devices, by number
+    # of its neighbours, by number; the host is empty while it is not known
     addresses: Mapping[int, Address]
-    at: Address | None = None
+    at: Address | None = None  # where this device itself is reached, if that is known
 
     @property
     def name(self) -> str:
-        """This device's own name.
-
-        >>> Roster(1, ("a", "b"), {0: Address("a.local", 7400)}).name
-        'b'
-        """
         return self.names[self.device]
 
 
@@ -134,14 +111,9 @@ class Transport(Protocol):
         """Begin to listen; messages are handed over one at a time."""
 
     async def send(self, to: int, message: Message, within_s: float) -> None:
-        """Deliver a message; return once the receiver has acknowledged it.
-
-        While the neighbour cannot be reached, the message waits for it as long as it may. It may
-        come through even where this fails, and may come through twice.
-
-        Raises:
-            TransportError: it was not acknowledged within so many seconds, or was refused.
-        """
+        """Deliver a message; return once the receiver has acknowledged it."""
+        # While the neighbour cannot be reached, the message waits for it as long as it may. It may
+        # come through even where this fails, and may come through twice.
 
     async def close(self) -> None:
         """Stop listening and give up what is under way."""

@@ -7,18 +7,6 @@ a frame of its own, with the reason in words.
 
 from __future__ import annotations
 
-__all__ = [
-    "FRAME_BYTES",
-    "Connection",
-    "Endpoint",
-    "Kind",
-    "alert_reason",
-    "client_context",
-    "client_reason",
-    "server_context",
-    "verify_reason",
-]
-
 import asyncio
 import datetime as dt
 import errno
@@ -71,7 +59,6 @@ _ALERTS = {
 
 
 def server_context(identity: Identity) -> ssl.SSLContext:
-    """What a device's server demands: TLS 1.3 and a certificate of this fleet."""
     made = _context(ssl.PROTOCOL_TLS_SERVER, identity)
     made.num_tickets = 0  # nobody resumes: every connection shows its certificate anew
     return made
@@ -104,7 +91,6 @@ def _context(protocol: int, identity: Identity) -> ssl.SSLContext:
 
 
 def verify_reason(error: ssl.SSLCertVerificationError) -> tuple[Reason, str]:
-    """Why this side does not accept the other's certificate."""
     reason = _VERDICTS.get(error.verify_code, Reason.BAD_CERTIFICATE)
     clock = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     remedy = {
@@ -118,7 +104,6 @@ def verify_reason(error: ssl.SSLCertVerificationError) -> tuple[Reason, str]:
 
 
 def alert_reason(error: ssl.SSLError) -> tuple[Reason, str] | None:
-    """What an error of TLS says about a certificate or a version; None if nothing."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return verify_reason(error)
     said = (error.reason or "").partition("ALERT_")[2] or error.reason or ""
@@ -127,13 +112,6 @@ def alert_reason(error: ssl.SSLError) -> tuple[Reason, str] | None:
 
 
 def client_reason(error: ssl.SSLError, fault: str | None, there: str) -> tuple[Reason, str]:
-    """Why a client's handshake has failed.
-
-    Args:
-        error: what OpenSSL has said.
-        fault: of the client's own certificate, by its own clock; None if there is none.
-        there: name and address of the server.
-    """
     if isinstance(error, ssl.SSLCertVerificationError):
         reason, detail = verify_reason(error)
         return reason, f"{there} shows a certificate: {detail}"
@@ -184,12 +162,7 @@ class Kind(IntEnum):
 
 
 class Connection(asyncio.Protocol):
-    """One end of a connection.
-
-    Args:
-        context: of TLS.
-        name: that the server's certificate must bear; None at the server's end.
-    """
+    """One end of a connection."""
 
     def __init__(self, context: ssl.SSLContext, name: str | None = None) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -213,26 +186,17 @@ class Connection(asyncio.Protocol):
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """What the other end has shown, as `ssl.SSLSocket.getpeercert` gives it."""
         return dict(self._tls.getpeercert() or {})
 
     @property
     def is_attached(self) -> bool:
-        """Has it taken over its socket?"""
         return self._transport is not None
 
     @property
     def socket(self) -> Any:
-        """The socket, for looking at."""
         return self._transport.get_extra_info("socket")
 
     async def receive(self) -> tuple[int, bytes]:
-        """The next frame: its kind and contents.
-
-        Raises:
-            TransportError: it is too large, or a refusal by the server.
-            OSError: the connection has ended.
-        """
         while (frame := self._frame()) is None:
             if self._fault is not None:
                 raise self._fault
@@ -274,11 +238,6 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     async def drain(self) -> None:
-        """Wait until the system has taken everything.
-
-        Raises:
-            OSError: the connection has ended.
-        """
         await self._writable.wait()
         if self._fault is not None:
             raise self._fault
@@ -303,33 +262,28 @@ class Connection(asyncio.Protocol):
         self._loop.call_later(_LAST_WORDS_S, self._transport.abort)
 
     def close(self) -> None:
-        """End the connection when everything is on its way."""
         if self._transport is not None:
             self._transport.close()
         self._fail(_closed())
 
     def abort(self, error: OSError | None = None) -> None:
-        """End the connection at once."""
         self._fail(error or _closed())
         if self._transport is not None:
             self._transport.abort()
 
     def give_way(self, error: OSError) -> None:
-        """Give up the handshake, unless it is over."""
         if not self.shaken.done():
             self._fail(error)
 
     # What asyncio calls ---------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
-        """Begin, from the client's end."""
         self._transport = transport
         transport.set_write_buffer_limits(high=0)
         if not self._is_server:
             self._shake()
 
     def data_received(self, data: bytes) -> None:
-        """Take part in the handshake; after it, collect what is inside."""
         if self._fault is not None:
             return
         self._in.write(data)
@@ -340,15 +294,12 @@ class Connection(asyncio.Protocol):
             self._decrypt()
 
     def pause_writing(self) -> None:
-        """Let writers wait."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Let writers go on."""
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever reads, writes or waits."""
         self._fail(exc or _closed())
         self.when_lost()
 
@@ -412,13 +363,7 @@ def _refusal(content: bytes) -> TransportError:
 
 
 class Endpoint:
-    """A device that listens, as seen by whoever connects to it.
-
-    Args:
-        identity: of the one who connects.
-        name: that the device's certificate must bear.
-        address: where it listens.
-    """
+    """A device that listens, as seen by whoever connects to it."""
 
     def __init__(self, identity: Identity, name: str, address: Address) -> None:
         self.identity, self.name, self.address = identity, name, address
@@ -427,11 +372,7 @@ class Endpoint:
         return f"{self.name} at {self.address}"
 
     async def connect(self, within_s: float = _CONNECT_S) -> Connection:
-        """A connection on which both ends have accepted each other's certificate.
-
-        Raises:
-            TransportError: there is none, and why, found out step by step.
-        """
+        """A connection on which both ends have accepted each other's certificate."""
         try:
             async with asyncio.timeout(within_s):
                 return await self._steps()
@@ -483,7 +424,6 @@ class Endpoint:
         return connection
 
     def why(self, error: Exception) -> TransportError:
-        """What an error of a connection to this device means, in words."""
         if isinstance(error, TransportError):
             return TransportError(error.reason, f"{self}: {error.detail}")
         if isinstance(error, ssl.SSLError):

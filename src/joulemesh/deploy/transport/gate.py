@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Answer",
-    "Caller",
-    "Gate",
-    "Peer",
-    "Places",
-    "Refusals",
-    "checked",
-    "question",
-    "serve_calls",
-]
-
 import asyncio
 import socket
 import ssl
@@ -56,21 +44,13 @@ _QUIET_S, _KINDS = 10.0, 256
 
 @dataclass(frozen=True)
 class Peer:
-    """Whoever is at the other end of a connection.
-
-    Attributes:
-        name: in its certificate.
-        role: that its certificate gives it.
-        device: its number in the roster; None for an operator.
-        address: where it comes from.
-        socket: by which, for looking at.
-    """
+    """Whoever is at the other end of a connection."""
 
     name: str
-    role: Role
-    device: int | None
-    address: str
-    socket: Any = None
+    role: Role  # that its certificate gives it
+    device: int | None  # its number in the roster; None for an operator
+    address: str  # where it comes from
+    socket: Any = None  # by which, for looking at
 
 
 Serve = Callable[[Connection, Peer], Awaitable[None]]
@@ -78,20 +58,11 @@ Serve = Callable[[Connection, Peer], Awaitable[None]]
 
 
 class Refusals:
-    """Counts refusals. The first of a kind is reported at once, later ones at most every 10 s.
+    """Counts refusals. The first of a kind is reported at once, later ones at most every 10 s."""
 
-    A kind is a reason together with the name in the certificate, or the machine where there is
-    none. Of strangers from very many places only the reasons are told apart, so that nobody can
-    fill a journal.
-
-    >>> seen, now = [], [0.0]
-    >>> refusals = Refusals(seen.append, clock=lambda: now[0])
-    >>> for at in (0.0, 1.0, 2.0, 11.0):
-    ...     now[0] = at
-    ...     refusals.add(Refusal(Reason.NO_CERTIFICATE, "none", address="10.0.0.9:4711"))
-    >>> [refusal.count for refusal in seen], refusals.counts[Reason.NO_CERTIFICATE]
-    ([1, 3], 4)
-    """
+    # A kind is a reason together with the name in the certificate, or the machine where there is
+    # none. Of strangers from very many places only the reasons are told apart, so that nobody can
+    # fill a journal.
 
     def __init__(
         self, report: Callable[[Refusal], None], *, clock: Callable[[], float] = time.monotonic
@@ -103,7 +74,6 @@ class Refusals:
         self._reported: dict[tuple[Reason, str], float] = {}
 
     def add(self, refusal: Refusal) -> None:
-        """Take note of one."""
         self.counts[refusal.reason] += 1
         kind = (refusal.reason, refusal.peer or refusal.address.rpartition(":")[0])
         if kind not in self._reported and len(self._reported) >= _KINDS:
@@ -116,16 +86,7 @@ class Refusals:
 
 
 class Gate:
-    """Takes connections, and has those served whose certificate is of this fleet.
-
-    Args:
-        identity: of the device.
-        names: of the devices in the roster, by number.
-        listen: where.
-        serve: serves a connection.
-        refused: told of everybody who is refused.
-        neighbours: host names or addresses that always find a place.
-    """
+    """Takes connections, and has those served whose certificate is of this fleet."""
 
     def __init__(
         self,
@@ -147,15 +108,9 @@ class Gate:
 
     @property
     def port(self) -> int:
-        """The port that it listens on, once it does."""
         return int(self._sockets[0].getsockname()[1])
 
     async def open(self) -> None:
-        """Begin to take connections.
-
-        Raises:
-            TransportError: the address is not this machine's, or is taken.
-        """
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(*self._listen, type=socket.SOCK_STREAM)
@@ -173,7 +128,6 @@ class Gate:
         self._run(self._find_neighbours())
 
     async def close(self) -> None:
-        """End all connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -275,24 +229,11 @@ class GaveWayError(ConnectionError):
 
 
 class Places:
-    """Who shakes hands: the neighbours in places of their own, strangers in those that they share.
+    """Handshakes under way: neighbours have places of their own, strangers share theirs."""
 
-    Nobody is turned away at the gate. Where there is no place, the oldest handshake gives way of
-    the machine that has the most: one that is in earnest is over in a moment, and whoever fills
-    places with silence loses them first.
-
-    >>> class Coming:
-    ...     gave_way = False
-    ...     def give_way(self, error):
-    ...         self.gave_way = True
-    >>> places, operator = Places(), Coming()
-    >>> places.kept = {"10.0.0.1"}
-    >>> places.take("10.0.0.99", operator)
-    >>> for turn in range(1000):
-    ...     places.take(f"10.0.9.{turn % 8}", Coming())
-    >>> operator.gave_way, places.total
-    (False, 96)
-    """
+    # Nobody is turned away at the gate. Where there is no place, the oldest handshake gives way of
+    # the machine that has the most: one that is in earnest is over in a moment, and whoever fills
+    # places with silence loses them first.
 
     def __init__(self) -> None:
         self.kept: set[str] = set()
@@ -301,11 +242,9 @@ class Places:
 
     @property
     def total(self) -> int:
-        """Handshakes of strangers."""
         return sum(len(here) for host, here in self._at.items() if host not in self.kept)
 
     def take(self, host: str, coming: Any) -> None:
-        """Take a place; somebody gives way if there is none."""
         here = self._at.setdefault(host, [])
         if len(here) >= _HANDSHAKES_OF_ONE:
             self._give_way(host)
@@ -321,7 +260,6 @@ class Places:
         oldest.give_way(GaveWayError(f"{many} handshakes from there were not over"))
 
     def leave(self, host: str, coming: Any) -> None:
-        """Its handshake is over, one way or the other."""
         here = self._at.get(host, [])
         if coming in here:
             here.remove(coming)
@@ -352,7 +290,6 @@ def _listening(family: int, kind: int, protocol: int, place: Any) -> socket.sock
 
 
 def _why(error: OSError) -> tuple[Reason, str]:
-    """Why a handshake has failed."""
     if isinstance(error, ssl.SSLError):
         found = alert_reason(error)
         if found is not None:
@@ -377,20 +314,10 @@ _CALL_S = 5.0
 
 
 async def question(pieces: AsyncIterator[bytes]) -> bytes:
-    """A question as a whole.
-
-    Raises:
-        TransportError: it is too long.
-    """
     return await _whole(pieces, _QUESTION_BYTES)
 
 
 def checked(kind: TypeAdapter[Made], text: bytes, what: str = "question") -> Made:
-    """What a question or an answer says, as a value of a type.
-
-    Raises:
-        TransportError: it does not make sense.
-    """
     try:
         return kind.validate_json(text, strict=True)
     except ValidationError:
@@ -409,7 +336,6 @@ async def _whole(pieces: AsyncIterator[bytes], most: int) -> bytes:
 async def serve_calls(
     connection: Connection, peer: Peer, calls: Mapping[str, Answer], name: bytes
 ) -> None:
-    """Serve one call after another, beginning with one whose name has been read."""
     task = asyncio.current_task()
     assert task is not None
     connection.when_lost = task.cancel  # nobody waits for the answer
@@ -442,14 +368,7 @@ async def _coming(connection: Connection) -> AsyncIterator[bytes]:
 
 
 class Caller:
-    """Calls a device, over one connection that is opened when it is first needed.
-
-    Args:
-        to: the device.
-
-    Raises (all methods):
-        TransportError: the device cannot be reached, refuses, or answers too late.
-    """
+    """Calls a device, over one connection that is opened when it is first needed."""
 
     def __init__(self, to: Endpoint) -> None:
         self.to = to
@@ -458,7 +377,6 @@ class Caller:
     async def ask(
         self, call: str, pieces: bytes | Iterable[bytes] = b"", within_s: float = _CALL_S
     ) -> bytes:
-        """The answer as a whole."""
         return await _whole(self.stream(call, pieces, within_s), _ANSWER_BYTES)
 
     async def get(
@@ -468,7 +386,6 @@ class Caller:
         pieces: bytes | Iterable[bytes] = b"",
         within_s: float = _CALL_S,
     ) -> Made:
-        """The answer as a value of a type."""
         try:
             return checked(kind, await self.ask(call, pieces, within_s), "answer")
         except TransportError as error:
@@ -477,7 +394,6 @@ class Caller:
     async def stream(
         self, call: str, pieces: bytes | Iterable[bytes] = b"", within_s: float = _CALL_S
     ) -> AsyncIterator[bytes]:
-        """The pieces of an answer, as they come."""
         loop, done = asyncio.get_running_loop(), False
         until = loop.time() + within_s
         if self.connection is None:
@@ -507,7 +423,6 @@ class Caller:
                 self.connection = None
 
     def close(self) -> None:
-        """End the connection."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None

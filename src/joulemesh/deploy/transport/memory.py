@@ -5,8 +5,6 @@ It is what tests drive nodes through. Nothing here waits: time moves to the next
 
 from __future__ import annotations
 
-__all__ = ["Clock", "MemoryNetwork", "Weather"]
-
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -27,18 +25,7 @@ Take: TypeAlias = Callable[[int, Message, Callable[[], None]], None]
 
 
 class Clock:
-    """Virtual time. What is due at one instant happens in the order in which it was asked for.
-
-    >>> clock = Clock()
-    >>> clock.after(2.0, print, "second")
-    >>> clock.after(1.0, print, "first")
-    >>> while clock.step():
-    ...     pass
-    first
-    second
-    >>> clock.now
-    2.0
-    """
+    """Virtual time. What is due at one instant happens in the order in which it was asked for."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -46,11 +33,9 @@ class Clock:
         self._asked = count()
 
     def after(self, seconds: float, act: Callable[..., None], *arguments: Any) -> None:
-        """Call a function so many seconds from now."""
         heapq.heappush(self._due, (self.now + seconds, next(self._asked), act, arguments))
 
     def step(self, until: float = float("inf")) -> bool:
-        """Do what is due next, if anything is due by an instant."""
         if not self._due or self._due[0][0] > until:
             return False
         self.now, _, act, arguments = heapq.heappop(self._due)
@@ -60,51 +45,24 @@ class Clock:
 
 @dataclass(frozen=True)
 class Weather:
-    """How a network treats messages.
+    """How a network treats messages."""
 
-    Attributes:
-        delay_s: (shortest, longest) time of a message and of an acknowledgement.
-        loss: probability that either of them is lost.
-        twice: probability that a message comes twice.
-        held: probability that a message is held up for up to ``held_s`` more.
-        held_s: see there.
-    """
-
+    # (shortest, longest) time of a message and of an acknowledgement
     delay_s: tuple[float, float] = (0.001, 0.01)
-    loss: float = 0.0
-    twice: float = 0.0
-    held: float = 0.0
+    loss: float = 0.0  # probability that either of them is lost
+    twice: float = 0.0  # probability that a message comes twice
+    held: float = 0.0  # probability that a message is held up for up to ``held_s`` more
     held_s: float = 0.0
 
     def calm(self) -> Weather:
-        """The same delays, and nothing else that goes wrong."""
         return replace(self, loss=0.0, twice=0.0, held=0.0)
 
 
 class MemoryNetwork:
-    """Carries messages between the devices of one process.
+    """Carries messages between the devices of one process."""
 
-    Messages overtake each other, get lost, come twice or too late, as the weather has it; none
-    passes a link that is cut. The receiver is given a copy of a payload, which cannot be changed.
-
-    Args:
-        clock: the virtual time.
-        random: all draws come from it, so that one seed gives one course of events.
-        weather: how messages fare.
-
-    >>> clock = Clock()
-    >>> network = MemoryNetwork(clock, Random(0))
-    >>> network.attach(1, lambda sender, message, acknowledge: acknowledge())
-    >>> from joulemesh.deploy.messages import Absent
-    >>> network.send(0, 1, Absent(0, 1), 5.0, lambda reason: print(reason or "delivered"))
-    >>> while clock.step():
-    ...     pass
-    delivered
-    >>> network.send(0, 2, Absent(0, 1), 5.0, lambda reason: print(reason or "delivered"))
-    >>> while clock.step():
-    ...     pass
-    device 2 is not reachable
-    """
+    # Messages overtake each other, get lost, come twice or too late, as the weather has it; none
+    # passes a link that is cut. The receiver is given a copy of a payload, which cannot be changed.
 
     def __init__(self, clock: Clock, random: Random, weather: Weather | None = None) -> None:
         self.weather = weather or Weather()
@@ -113,11 +71,9 @@ class MemoryNetwork:
         self._cut: set[tuple[int, int]] = set()
 
     def attach(self, device: int, take: Take) -> None:
-        """From now on a device's process takes messages."""
         self._attached[device] = take
 
     def detach(self, device: int) -> None:
-        """It is gone: who sends to it is told so."""
         self._attached.pop(device, None)
 
     def cut(self, links: Iterable[tuple[int, int]]) -> None:
@@ -153,7 +109,6 @@ class MemoryNetwork:
                 sending.expire()
 
     def _acknowledge(self, sender: int, sending: _Sending) -> None:
-        """The acknowledgement travels back, and may itself be lost."""
         sending.answered = True
         if self._random.random() < self.weather.loss or (sending.to, sender) in self._cut:
             sending.expire()

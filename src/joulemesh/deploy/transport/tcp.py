@@ -8,17 +8,6 @@ that says so.
 
 from __future__ import annotations
 
-__all__ = [
-    "GIVEN_UP",
-    "PACE_S",
-    "Link",
-    "TcpTransport",
-    "Unpacker",
-    "bytes_in",
-    "packets",
-    "size_of",
-]
-
 import asyncio
 import datetime as dt
 from collections import deque
@@ -56,24 +45,12 @@ GIVEN_UP = bytes([_GIVEN_UP, 0, 0, 0, 0])
 
 
 def size_of(frame: Frame) -> int:
-    """Bytes that a frame takes in packets, if it fits into one.
-
-    >>> size_of(Frame(b"{}", ()))
-    7
-    """
+    """Bytes that a frame takes in packets, if it fits into one."""
     return _HEAD + len(frame.header) + sum(_HEAD + part.nbytes for part in frame.payload)
 
 
 def packets(frames: Iterable[Frame], most: int = FRAME_BYTES) -> Iterator[tuple[bytes, int]]:
-    """Frames in as few packets as possible, in order; and how many each packet completes.
-
-    Args:
-        frames: to send.
-        most: bytes of a packet, unless a header takes more.
-
-    >>> [(len(packet), whole) for packet, whole in packets([Frame(b"{}", ()), Frame(b"{}", ())])]
-    [(14, 2)]
-    """
+    """Frames in as few packets as possible, in order; and how many each packet completes."""
     parts: list[bytes | memoryview] = []
     room, whole = most, 0
     for kind, content, last in _records(frames):
@@ -104,18 +81,7 @@ def _records(frames: Iterable[Frame]) -> Iterator[tuple[int, memoryview, bool]]:
 
 
 class Unpacker:
-    """Makes messages of the packets of one stream.
-
-    Args:
-        terms: of the fleet.
-
-    >>> from joulemesh.deploy.messages import Fetch
-    >>> from joulemesh.deploy.wire import encode
-    >>> terms = Terms("orchard", "abc", 10)
-    >>> ((packet, _),) = packets([encode(Fetch(0, 3), terms)])
-    >>> Unpacker(terms).feed(packet)
-    [Fetch(view=0, iteration=3, gift=False)]
-    """
+    """Makes messages of the packets of one stream."""
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
@@ -123,15 +89,9 @@ class Unpacker:
 
     @property
     def amid(self) -> bool:
-        """Has a message begun that is not complete?"""
         return self._coming is not None
 
     def feed(self, packet: bytes) -> list[Message]:
-        """Take a packet; give the messages that it completes.
-
-        Raises:
-            TransportError: it is too large or malformed; the connection is of no use any more.
-        """
         view, start, whole = memoryview(packet), 0, []
         while start < len(packet):
             end = start + _HEAD + int.from_bytes(view[start + 1 : start + _HEAD], "big")
@@ -176,11 +136,7 @@ _OF_ONE_MESSAGE = (Reason.MALFORMED, Reason.TOO_LARGE)
 
 
 def bytes_in(seconds: float, rate_bps: float | None, most: int) -> int:
-    """How many bytes a link carries in some seconds; enough for a header, and no more than most.
-
-    >>> bytes_in(0.1, 10e6, 2**20)
-    125000
-    """
+    """How many bytes a link carries in some seconds; enough for a header, and no more than most."""
     carried = seconds * (_USUAL_BPS if rate_bps is None else rate_bps) / 8
     return int(min(max(carried, _LEAST_BYTES), most))
 
@@ -208,19 +164,16 @@ class _Lane:
 
     @property
     def wanted(self) -> bool:
-        """Is there anything to send for which somebody waits?"""
         while self.queue and self.queue[0].done.done():
             self.queue.popleft()
         return self._pieces is not None or bool(self.queue)
 
     @property
     def few(self) -> bool:
-        """Is there room for more in the next packet?"""
         waiting = sum(one.size for one in islice(self.queue, _MANY))
         return self._pieces is None and waiting < self._together
 
     def packet(self) -> tuple[bytes, int]:
-        """The next packet, and how many messages it completes."""
         if self._pieces is None:
             batch = self._batch()
             self.begun.extend(batch)
@@ -253,17 +206,10 @@ class _Lane:
 
 
 class Link:
-    """Sends messages to one neighbour.
+    """Sends messages to one neighbour."""
 
-    What waits goes together, in one frame with one acknowledgement. What was not acknowledged
-    when a connection ended is sent again, as long as somebody still waits for it.
-
-    Args:
-        to: the neighbour.
-        terms: of the fleet.
-        rate_bps: of the link, as planned; None if it does not matter.
-        at: where this device listens, for a neighbour that was not told.
-    """
+    # What waits goes together, in one frame with one acknowledgement. What was not acknowledged
+    # when a connection ended is sent again, as long as somebody still waits for it.
 
     def __init__(
         self,
@@ -286,11 +232,6 @@ class Link:
         self._ready = False
 
     async def send(self, message: Message, within_s: float) -> None:
-        """Deliver a message.
-
-        Raises:
-            TransportError: it was not acknowledged in time, or was refused.
-        """
         loop, frame = asyncio.get_running_loop(), encode(message, self._terms)
         one = _Waiting(frame, size_of(frame), loop.create_future())
         self._lanes[bool(frame.payload)].queue.append(one)
@@ -313,7 +254,6 @@ class Link:
             one.done.set_exception(self._trouble or late)
 
     async def close(self) -> None:
-        """Give up everything that waits."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -321,7 +261,6 @@ class Link:
         self._fail(TransportError(Reason.CLOSED, "this device is stopping"))
 
     def _fail(self, error: TransportError) -> None:
-        """Tell everybody who waits."""
         for lane in self._lanes:
             for one in (*lane.begun, *lane.queue):
                 if not one.done.done():
@@ -371,7 +310,6 @@ class Link:
         return connection
 
     async def _converse(self, connection: Connection) -> TransportError:
-        """Write and read until the connection ends; why it has."""
         loop = asyncio.get_running_loop()
         both = [loop.create_task(one) for one in (self._write(connection), self._read(connection))]
         try:
@@ -404,7 +342,6 @@ class Link:
             await connection.drain()
 
     async def _next_lane(self) -> _Lane:
-        """The lane that may send: what is short and urgent does not wait behind long vectors."""
         while True:
             for lane in self._lanes:
                 if lane.wanted and lane.in_flight < self._window:
@@ -448,18 +385,7 @@ _PIECE_S = 30.0  # in which the next piece of a message must come
 
 
 class TcpTransport:
-    """A device's connections to its neighbours (see `Transport`).
-
-    Args:
-        identity: of the device.
-        roster: who is in the fleet, and where the neighbours listen.
-        terms: of the fleet.
-        listen: where this device listens.
-        refused: told of what was not taken, without being flooded.
-        met: told the address of a neighbour whose address was not known, when it connects.
-        rates_bps: of the links to neighbours, as planned: messages that wait go together as long
-            as the link takes no more than 5 ms for them. Without limit unless given.
-    """
+    """A device's connections to its neighbours (see `Transport`)."""
 
     def __init__(
         self,
@@ -486,20 +412,14 @@ class TcpTransport:
 
     @property
     def port(self) -> int:
-        """The port that it listens on, once it has started."""
         return self._gate.port
 
     @property
     def refusals(self) -> Mapping[Reason, int]:
-        """Refusals so far, by reason."""
         return self._refusals.counts
 
     async def start(self, receive: Receive) -> None:
-        """Begin to listen; messages are handed over one at a time.
-
-        Raises:
-            TransportError: this device cannot listen there, or its own certificate is not valid.
-        """
+        """Begin to listen; messages are handed over one at a time."""
         self._receive = receive
         bearer = self._identity.bearer
         if fault := bearer.fault():
@@ -508,11 +428,6 @@ class TcpTransport:
         await self._gate.open()
 
     async def send(self, to: int, message: Message, within_s: float) -> None:
-        """Deliver a message; return once the receiver has acknowledged it.
-
-        Raises:
-            TransportError: it was not acknowledged within so many seconds, or was refused.
-        """
         link = self._links.get(to)
         if link is None:
             if to not in self._roster.addresses:
@@ -529,7 +444,6 @@ class TcpTransport:
         await link.send(message, within_s)
 
     async def close(self) -> None:
-        """Stop listening and give up what is under way."""
         await asyncio.gather(*(link.close() for link in self._links.values()))
         await self._gate.close()
 
@@ -564,10 +478,8 @@ class TcpTransport:
         return peer.device
 
     async def _take(self, device: int, incoming: Inbound) -> None:
-        """Take messages. A new connection takes the place of an older one at once.
-
-        So no neighbour can have more than one message under way in each lane.
-        """
+        """Take messages. A new connection takes the place of an older one at once."""
+        # So no neighbour can have more than one message under way in each lane.
         older = self._incoming.get(device)
         self._incoming[device] = incoming
         if older is not None:
@@ -584,13 +496,7 @@ class TcpTransport:
 
 
 class Inbound:
-    """Takes the messages of a connection, and tells how many frames: at once, but not too often.
-
-    Args:
-        connection: whose greeting has been read.
-        terms: of the fleet.
-        take: called with every message.
-    """
+    """Takes the messages of a connection, and tells how many frames: at once, but not too often."""
 
     def __init__(
         self, connection: Connection, terms: Terms, take: Callable[[Message], None]
@@ -601,16 +507,9 @@ class Inbound:
         self._telling: asyncio.TimerHandle | None = None
 
     def give_way(self) -> None:
-        """End it, since another has taken its place."""
         self._connection.refuse(TransportError(Reason.CLOSED, "a newer connection has its place"))
 
     async def serve(self) -> None:
-        """Take messages until the connection ends.
-
-        Raises:
-            TransportError: something that came was not to be taken.
-            OSError: the connection has ended.
-        """
         self._connection.most = FRAME_BYTES
         self._tell()  # that the greeting is accepted
         try:

@@ -2,26 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "CHARTS",
-    "DeploymentView",
-    "course_charts",
-    "devices",
-    "events",
-    "has_journal",
-    "link_charts",
-    "links",
-    "name_list",
-    "notes",
-    "render_deployment",
-    "sentence",
-    "share_words",
-    "sources",
-    "table",
-    "tiles",
-    "views",
-]
-
 import html
 import math
 from collections import Counter
@@ -55,11 +35,6 @@ _MOST_NAMES = 12
 
 
 def name_list(names: Sequence[str], most: int = _MOST_NAMES) -> str:
-    """Names in a sentence; a long list is cut.
-
-    >>> name_list(["gate", "barn", "mast"]), name_list(["gate", "barn", "mast"], 2)
-    ('gate, barn and mast', 'gate, barn and 1 more')
-    """
     more = len(names) - most
     if more > 0:
         return f"{', '.join(names[:most])} and {more:,} more"
@@ -67,12 +42,10 @@ def name_list(names: Sequence[str], most: int = _MOST_NAMES) -> str:
 
 
 def has_journal(view: DeploymentView) -> NDArray[np.bool_]:
-    """bool [N]: whose journal is here."""
     return np.asarray(np.isfinite(view.receipt.spent_j))
 
 
 def _joules(view: DeploymentView) -> tuple[float, float]:
-    """Metered and planned, of the devices whose journals there are, as far as they have come."""
     there = has_journal(view)
     done = np.isfinite(view.receipt.metered.rounds)
     planned = np.nansum(np.where(done, view.receipt.simulated.joules, 0.0))
@@ -119,12 +92,10 @@ def sentence(view: DeploymentView) -> str:
 
 
 def notes(view: DeploymentView) -> str:
-    """What a reader should know, each in a paragraph."""
     return "\n".join(f'<p class="why note">{text(line)}</p>' for line in view.notes)
 
 
 def tiles(view: DeploymentView) -> str:
-    """The main figures, each in a tile."""
     receipt, (spent, priced) = view.receipt, _joules(view)
     done = np.isfinite(receipt.metered.rounds)
     slowest = _slowest(receipt.metered.seconds)
@@ -174,29 +145,16 @@ def _against(value: float, other: float, words: str) -> str:
 
 
 def _left(share: float) -> str:
-    """What is left of a battery; rounding is no debt.
-
-    >>> _left(0.25), _left(-1e-12), _left(-0.02)
-    ('25.0 %', '0.0 %', 'overdrawn by 2.0 %')
-    """
+    """What is left of a battery; rounding is no debt."""
     return percent(max(share, 0.0)) if share > -1e-6 else f"overdrawn by {percent(-share)}"
 
 
 def share_words(share: float) -> str:
-    """A share in per cent; what is far more, as a multiple.
-
-    >>> share_words(0.9), share_words(57.3)
-    ('90.0 %', '57.3 times')
-    """
+    """A share in per cent; what is far more, as a multiple."""
     return percent(share) if share < 2 else f"{share:.1f} times"
 
 
 def _signed(share: float) -> str:
-    """A difference with its sign.
-
-    >>> _signed(0.021), _signed(-0.3), _signed(0.0)
-    ('+2.1 %', '−30.0 %', '±0.0 %')
-    """
     figure = percent(abs(share))
     if figure == "0.0 %":
         return "±0.0 %"
@@ -207,7 +165,6 @@ _FIRST_ROWS, _MOST_ROWS = 12, 200
 
 
 def devices(view: DeploymentView) -> str:
-    """One row per device: battery and joules, seconds, and where the joules come from."""
     receipt = view.receipt
     spent = {
         "charged": np.where(receipt.charged, receipt.spent_j, np.nan),
@@ -234,7 +191,7 @@ def devices(view: DeploymentView) -> str:
     done = np.isfinite(receipt.metered.rounds).sum(axis=0)
     rows = [
         (
-            f"{receipt.devices[i]} {receipt.names[i]}",
+            f"{receipt.histories[i].device} {receipt.names[i]}",
             *(cells[i] for cells in joules),
             *(cells[i] for cells in seconds),
             f"{done[i]:,}",
@@ -278,7 +235,6 @@ def _ending(view: DeploymentView, device: int) -> str:
 
 
 def views(view: DeploymentView) -> str:
-    """One row for each view: when, from which iteration on, who came and who went."""
     if not view.views:
         return "<p>None: the plan's own view held to the end.</p>"
     names, before = view.names, set(view.plan.active[0].nonzero()[0].tolist())
@@ -311,7 +267,6 @@ def views(view: DeploymentView) -> str:
 
 
 def events(view: DeploymentView) -> str:
-    """What the nodes noted, in order; what repeats is one row with its count."""
     begins = [one.first_at for one in view.histories if math.isfinite(one.first_at)]
     noted = [event for one in view.histories for event in one.events if event.kind != "view"]
     counts: Counter[tuple[int, str, str]] = Counter()
@@ -343,7 +298,6 @@ def _is_count(event: Event) -> bool:
 
 
 def links(view: DeploymentView) -> str:
-    """Rates by the plan and as measured, the slowest against its plan first."""
     timed = [one for one in view.links if one.sent.rate_bps is not None]
     timed.sort(key=lambda one: math.inf if one.share is None else one.share)
     rows = [
@@ -370,7 +324,6 @@ def _name(view: DeploymentView, device: int) -> str:
 
 
 def sources(view: DeploymentView) -> str:
-    """Where each kind of figure comes from."""
     receipt = view.receipt
     meters = Counter(one or "no journal" for one in receipt.meters)
     pairs = [
@@ -418,31 +371,19 @@ CHARTS = (
 
 @dataclass(frozen=True, eq=False)
 class DeploymentView:
-    """Everything that the page shows.
+    """Everything that the page shows."""
 
-    Attributes:
-        plan: the plan that was deployed.
-        receipt: its costs, three times.
-        histories: of every device, in the order of the receipt; empty ones without a journal.
-        views: those that were installed after the plan's own.
-        links: every direction of a link that carried something.
-        curve: the simulated curve of accuracy, or None.
-        subject: the fleet's name and the date.
-        versions: software and hardware, name by name.
-        notes: what a reader should know, one line each.
-        together: were all devices processes of one machine, without links between them?
-    """
-
-    plan: Plan
-    receipt: Receipt
+    plan: Plan  # the plan that was deployed
+    receipt: Receipt  # its costs, three times
+    # of every device, in the order of the receipt; empty ones without a journal
     histories: Sequence[History]
-    views: Sequence[Seen] = ()
-    links: Sequence[LinkRate] = ()
-    curve: Curve | None = None
-    subject: Subject = field(default_factory=Subject)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-    together: bool = False
+    views: Sequence[Seen] = ()  # those that were installed after the plan's own
+    links: Sequence[LinkRate] = ()  # every direction of a link that carried something
+    curve: Curve | None = None  # the simulated curve of accuracy, or None
+    subject: Subject = field(default_factory=Subject)  # the fleet's name and the date
+    versions: Mapping[str, str] = field(default_factory=dict)  # software and hardware, name by name
+    notes: Sequence[str] = ()  # what a reader should know, one line each
+    together: bool = False  # were all devices processes of one machine, without links between them?
 
     @classmethod
     def of(
@@ -480,40 +421,20 @@ class DeploymentView:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the devices are called."""
         return self.receipt.names
 
 
 def course_charts(*, learned: bool) -> str:
-    """Places for the charts of a course, on the pages of finished and of running fleets.
-
-    Args:
-        learned: is there a curve of accuracy?
-    """
     return Template(asset("fleet-course.html")).substitute(learning="" if learned else "hidden")
 
 
 def link_charts(*, planned: bool, linked: bool) -> str:
-    """Places for the charts of links and of the plan, on the same pages.
-
-    Args:
-        planned: is there an iteration to draw?
-        linked: is there a link to draw?
-    """
     return Template(asset("fleet-links.html")).substitute(
         linked="" if linked else "hidden", iterations="" if planned else "hidden"
     )
 
 
 def render_deployment(view: DeploymentView) -> str:
-    """The page as text.
-
-    Args:
-        view: what it shows.
-
-    Returns:
-        HTML with its style, its script and its data inside.
-    """
     data = chart_data(view)
     learned = bool(data["learning"]["measured"]["iteration"] or data["learning"]["simulated"])
     return render_page(
