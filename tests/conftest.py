@@ -39,7 +39,7 @@ def _no_files_of_another_test() -> Iterator[None]:
 @pytest.fixture
 def own_methods() -> Iterator[None]:
     """Forget, at the end, the methods that a test registers."""
-    from joulemesh.methods.registry import METHODS
+    from joulemesh.methods.base import METHODS
 
     with METHODS.scoped():
         yield

@@ -15,7 +15,7 @@ import typer
 from joulemesh import Scenario
 from joulemesh.cli.main import app
 from joulemesh.fading import spellings
-from joulemesh.methods.registry import lookup, names
+from joulemesh.methods.base import lookup, names
 from tools import same_bits
 from tools.same_bits import Record, differences, elsewhere, machine, main, record
 from tools.same_bits_cases import SCENARIOS, Case

@@ -32,7 +32,7 @@ from pathlib import Path
 import joulemesh
 from joulemesh import registries
 from joulemesh.cli.main import main as joulemesh_main
-from joulemesh.methods.registry import METHODS
+from joulemesh.methods.base import METHODS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -5,17 +5,6 @@ May not know: scenarios (``scenario``), or what is sent over the links (``aggreg
 
 from __future__ import annotations
 
-__all__ = [
-    "Fading",
-    "FadingModel",
-    "Links",
-    "Trace",
-    "distribution",
-    "find",
-    "read_trace",
-    "spellings",
-]
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -48,23 +48,23 @@ CHANNELS: Registry[FadingModel] = Registry(
 SCHEMES: Registry[SchemeKind] = Registry(
     "aggregation scheme",
     {
-        "tree": "joulemesh.aggregation.schemes.tree",
-        "tree-chunked": "joulemesh.aggregation.schemes.tree",
-        "ring": "joulemesh.aggregation.schemes.ring",
-        "ring-chunked": "joulemesh.aggregation.schemes.ring",
-        "gossip": "joulemesh.aggregation.schemes.gossip",
-        "metropolis": "joulemesh.aggregation.schemes.gossip",
+        "tree": "joulemesh.aggregation.tree",
+        "tree-chunked": "joulemesh.aggregation.tree",
+        "ring": "joulemesh.aggregation.ring",
+        "ring-chunked": "joulemesh.aggregation.ring",
+        "gossip": "joulemesh.aggregation.gossip",
+        "metropolis": "joulemesh.aggregation.gossip",
     },
 )
 
 TOPOLOGIES: Registry[Topology] = Registry(
     "topology",
     {
-        "ring": "joulemesh.world.topologies.ring",
-        "quasi-ring": "joulemesh.world.topologies.ring",
-        "grid": "joulemesh.world.topologies.grid",
-        "complete": "joulemesh.world.topologies.complete",
-        "geometric": "joulemesh.world.topologies.geometric",
+        "ring": "joulemesh.world.topologies",
+        "quasi-ring": "joulemesh.world.topologies",
+        "grid": "joulemesh.world.topologies",
+        "complete": "joulemesh.world.topologies",
+        "geometric": "joulemesh.world.topologies",
     },
 )
 

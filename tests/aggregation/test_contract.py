@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.air import Medium
 from joulemesh.aggregation.contract import check, execute
 from joulemesh.aggregation.peer import RoutePeer, Vector
+from joulemesh.aggregation.ring import Ring, RingPeer
 from joulemesh.aggregation.route import Route, Subgraph
 from joulemesh.aggregation.scheme import Conditions, Scheme, choose
-from joulemesh.aggregation.schemes.ring import Ring, RingPeer
-from joulemesh.aggregation.schemes.tree import TreePeer
+from joulemesh.aggregation.tree import TreePeer
 from joulemesh.base.errors import ScenarioError
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions

@@ -24,8 +24,7 @@ from joulemesh.aggregation import (
     choose,
 )
 from joulemesh.aggregation.air import ORTHOGONAL
-from joulemesh.aggregation.gossip import metropolis_route, metropolis_weights
-from joulemesh.aggregation.schemes.gossip import MetropolisPeer
+from joulemesh.aggregation.gossip import MetropolisPeer, metropolis_route, metropolis_weights
 from joulemesh.base.errors import InfeasibleError
 from joulemesh.base.own_code import run_file
 from joulemesh.methods.adaptive import scheme_prices

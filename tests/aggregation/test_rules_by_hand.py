@@ -18,6 +18,7 @@ from joulemesh.aggregation.air import (
     route_j,
 )
 from joulemesh.aggregation.gossip import (
+    PairPeer,
     activity,
     balance,
     draw_matchings,
@@ -42,12 +43,10 @@ from joulemesh.aggregation.play import (
     paths,
     shared_s,
 )
-from joulemesh.aggregation.ring import exact_cycle, grow_cycle
+from joulemesh.aggregation.ring import RingPeer, exact_cycle, fit_ring, grow_cycle
 from joulemesh.aggregation.route import Route, Subgraph
-from joulemesh.aggregation.schemes.gossip import PairPeer
-from joulemesh.aggregation.schemes.ring import RingPeer, fit_ring
-from joulemesh.aggregation.schemes.tree import TreeChunkedPeer
 from joulemesh.aggregation.tree import (
+    TreeChunkedPeer,
     _worth_trying,
     branch_sizes,
     choose_chunks,

@@ -20,10 +20,10 @@ from joulemesh.aggregation.contract import execute
 from joulemesh.aggregation.play import exchange_energy_j, exchange_latency_s
 from joulemesh.aggregation.route import Route, Subgraph
 from joulemesh.aggregation.scheme import Conditions, Scheme, choose
-from joulemesh.aggregation.schemes.tree import TreeChunkedPeer
 from joulemesh.aggregation.tree import (
     FRAME_BITS,
     SMALL_FRAME_BITS,
+    TreeChunkedPeer,
     chunked_tree_route,
     fewest_chunks,
     least_s,

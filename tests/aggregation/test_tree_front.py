@@ -15,8 +15,8 @@ from joulemesh.aggregation.air import ORTHOGONAL, Medium
 from joulemesh.aggregation.play import exchange_energy_j, exchange_latency_s
 from joulemesh.aggregation.route import Subgraph
 from joulemesh.aggregation.scheme import Conditions, choose
-from joulemesh.aggregation.schemes.tree import TreeChunked
 from joulemesh.aggregation.tree import (
+    TreeChunked,
     chunked_tree_route,
     device_joules,
     fewest_chunks,

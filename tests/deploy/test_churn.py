@@ -31,7 +31,7 @@ from joulemesh.deploy.record.replay import Course, Plans, course_of_histories, p
 from joulemesh.deploy.settings import Settings
 from joulemesh.planning.walk import origins
 from joulemesh.training.schedule import Schedule
-from joulemesh.world.timed import Timed
+from joulemesh.world.traces import Timed
 
 COUNT, ITERATIONS = 5, 200
 SLEEPER = (

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from joulemesh.aggregation.contract import execute
+from joulemesh.aggregation.gossip import MetropolisPeer, PairPeer
 from joulemesh.aggregation.peer import Vector
+from joulemesh.aggregation.ring import RingPeer
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.schemes.gossip import MetropolisPeer, PairPeer
-from joulemesh.aggregation.schemes.ring import RingPeer
 from joulemesh.deploy.node.exchange import Awaited, Exchange
 from joulemesh.deploy.virtual.setup import Setup, exchanges
 from joulemesh.registries import SCHEMES

@@ -13,15 +13,15 @@ import pytest
 from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.base.errors import ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, register
+from joulemesh.methods.base import METHODS
 from joulemesh.methods.choco import Links, compress, compressor, linked_choco
 from joulemesh.methods.fedavg import star, star_route
 from joulemesh.methods.pens import Sent
-from joulemesh.methods.registry import METHODS
 from joulemesh.planning.losses import tries_of
 from joulemesh.scenario import Scenario
 from joulemesh.training import draws
 from joulemesh.training.exchange import Context, key_words
-from joulemesh.world.loss import expected_tries
+from joulemesh.world.links import expected_tries
 from tests.methods.contexts import seen
 from tests.methods.test_gossip_learning import context, make, slow
 

@@ -18,7 +18,7 @@ from joulemesh.models.core import from_functions
 from joulemesh.scenario import Scenario
 from joulemesh.training.batches import Data
 from joulemesh.training.exchange import Context
-from joulemesh.world.loss import Packets
+from joulemesh.world.links import Packets
 from joulemesh.world.topology import Graph
 from tests.ideal import ideal
 from tests.methods.contexts import seen

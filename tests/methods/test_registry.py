@@ -10,8 +10,7 @@ import pytest
 
 from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.methods import Contender, Setting, build, names, register, split, whole
-from joulemesh.methods.base import Parameter
-from joulemesh.methods.registry import METHODS
+from joulemesh.methods.base import METHODS, Parameter
 from joulemesh.scenario import Scenario
 
 KNOWN = (

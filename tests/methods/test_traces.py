@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.data import Dataset, partition
 from joulemesh.methods import Contender, Setting, build
-from joulemesh.methods.registry import METHODS, register
+from joulemesh.methods.base import METHODS, register
 from joulemesh.models.core import build as build_model
 from joulemesh.scenario import Scenario
 from joulemesh.training import Engine, Options

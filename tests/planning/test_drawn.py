@@ -19,8 +19,7 @@ from joulemesh.planning.losses import carried_out, cut_off, drawn_prices, messag
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
 from joulemesh.tolerance import left_of
-from joulemesh.world.links import LinkCosts
-from joulemesh.world.loss import Packets, expected_tries
+from joulemesh.world.links import LinkCosts, Packets, expected_tries
 from joulemesh.world.quantities import stream
 from tests.samples import sample
 

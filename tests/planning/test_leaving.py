@@ -11,7 +11,7 @@ import pytest
 import joulemesh
 from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.deploy.fleet.pack import check_deployable
-from joulemesh.methods.registry import build
+from joulemesh.methods import build
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from tests.samples import sample

@@ -16,8 +16,7 @@ from joulemesh.aggregation.route import Route
 from joulemesh.base.errors import ScenarioError
 from joulemesh.methods import Setting, build, names
 from joulemesh.registries import SCHEMES
-from joulemesh.world.links import Framing, LinkCosts
-from joulemesh.world.loss import expected_tries
+from joulemesh.world.links import Framing, LinkCosts, expected_tries
 
 # A bit takes 1 µs and draws 2 W to send and 0.5 W to receive.
 BIT = np.full(2, 1e-6)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import joulemesh
 from joulemesh.methods import Contender, build
-from joulemesh.methods.registry import METHODS
+from joulemesh.methods.base import METHODS
 from joulemesh.methods.setting import Setting
 from joulemesh.planning.plan import Plan, Timeline
 from joulemesh.planning.walk import Remaining, continue_plan

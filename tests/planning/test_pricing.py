@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.aggregation.schemes.gossip import GossipMatchings, GossipTicks
+from joulemesh.aggregation.gossip import GossipMatchings, GossipTicks
 from joulemesh.planning.pricing import Pricer
 
 

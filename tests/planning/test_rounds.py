@@ -561,7 +561,7 @@ def test_objective_of_p42_by_policy(
 def test_more_rounds_than_training_counts_are_refused_with_the_limit() -> None:
     """By the plan, by a method and by a schedule, all in the same words."""
     import joulemesh
-    from joulemesh.methods.registry import build
+    from joulemesh.methods import build
     from joulemesh.methods.setting import Setting
     from joulemesh.training.schedule import Schedule
 

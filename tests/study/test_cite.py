@@ -15,7 +15,7 @@ from joulemesh.base.citation import Citation
 from joulemesh.cli.main import app
 from joulemesh.data.catalog import DATASETS
 from joulemesh.methods import citations, names, register
-from joulemesh.methods.registry import METHODS
+from joulemesh.methods.base import METHODS
 from joulemesh.registries import MODELS, PARTITIONS, SCHEMES
 from joulemesh.scenario import Scenario, profiles
 from joulemesh.study.paper import references, used_by, used_in

@@ -10,14 +10,26 @@ from joulemesh.scenario import Network
 from joulemesh.world import redraw
 from joulemesh.world.channel import path_gain
 from joulemesh.world.devices import round_energy_j, round_latency_s
-from joulemesh.world.intervals import deviation, widest, z_value
-from joulemesh.world.limits import require_room, require_usable, usable
-from joulemesh.world.links import Framing, LinkCosts, packets_of, seconds_per_bit
-from joulemesh.world.loss import Packets, expected_tries, snr_error
-from joulemesh.world.quantities import resolve, stream
-from joulemesh.world.timed import Timed
-from joulemesh.world.topology import links_at, topology_of
-from joulemesh.world.traces import build_traces
+from joulemesh.world.links import (
+    Framing,
+    LinkCosts,
+    Packets,
+    expected_tries,
+    packets_of,
+    seconds_per_bit,
+    snr_error,
+)
+from joulemesh.world.quantities import (
+    deviation,
+    require_usable,
+    resolve,
+    stream,
+    usable,
+    widest,
+    z_value,
+)
+from joulemesh.world.topology import links_at, require_room, topology_of
+from joulemesh.world.traces import Timed, build_traces
 
 ONE = np.ones(1)
 PAIR = np.array([[0, 1]])

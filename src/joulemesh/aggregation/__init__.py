@@ -6,6 +6,7 @@ May not know: budgets and rounds (``planning``), what is learned (``data``, ``mo
 from __future__ import annotations
 
 from joulemesh.aggregation.contract import check, execute
+from joulemesh.aggregation.gossip import IteratedScheme
 from joulemesh.aggregation.peer import Peer, RoutePeer
 from joulemesh.aggregation.route import Route, Subgraph
 from joulemesh.aggregation.scheme import (
@@ -19,7 +20,6 @@ from joulemesh.aggregation.scheme import (
     SchemeKind,
     choose,
 )
-from joulemesh.aggregation.schemes.gossip import IteratedScheme
 
 __all__ = [
     "Case",

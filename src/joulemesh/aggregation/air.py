@@ -21,25 +21,7 @@ from scipy.sparse.csgraph import breadth_first_order
 from joulemesh.aggregation.route import FloatArray, IntArray, Route
 from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Scenario
-from joulemesh.world.links import LinkCosts
-from joulemesh.world.loss import expected_tries
-
-__all__ = [
-    "HALF_DUPLEX",
-    "ORTHOGONAL",
-    "Medium",
-    "OnAir",
-    "Reach",
-    "Rooted",
-    "bits_on_air",
-    "half_duplex_order",
-    "half_duplex_s",
-    "hang",
-    "levelled",
-    "link_graph",
-    "on_air",
-    "route_j",
-]
+from joulemesh.world.links import LinkCosts, expected_tries
 
 _MOST_PAIRS = 100_000_000  # within interference range: 1.6 GB
 

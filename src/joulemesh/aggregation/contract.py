@@ -17,8 +17,6 @@ from joulemesh.aggregation.scheme import Scheme
 from joulemesh.base.errors import ScenarioError
 from joulemesh.world.links import LinkCosts
 
-__all__ = ["Lost", "check", "execute", "lossy_mixing"]
-
 Lost = AbstractSet[tuple[int, int, int]]
 """(step, sender, receiver) of messages that are lost on the air."""
 

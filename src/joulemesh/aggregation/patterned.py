@@ -23,8 +23,6 @@ from joulemesh.registries import SCHEMES
 from joulemesh.scenario.pattern import ExchangePattern
 from joulemesh.world.links import LinkCosts
 
-__all__ = ["Patterned", "patterned"]
-
 FloatArray = NDArray[np.float64]
 
 NEIGHBOURS = "metropolis"

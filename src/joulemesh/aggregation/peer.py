@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import Route
 from joulemesh.base.errors import ScenarioError
 
-__all__ = ["LossyPeer", "Message", "Peer", "RoundedPeer", "RoutePeer", "Vector", "rounded"]
-
 Vector = NDArray[Any]
 """[P] numbers of one type, all of a model's parameters or a part of them."""
 
@@ -66,7 +64,7 @@ class RoutePeer(ABC):
         device: its number in the whole graph.
         route: of the exchange, under the same numbers.
 
-    >>> from joulemesh.aggregation.schemes.ring import RingPeer
+    >>> from joulemesh.aggregation.ring import RingPeer
     >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=0,
     ...                     forward=[True, True, False], bits=8.0, repeats=2, uses=2)
     >>> peer = RingPeer(1, route)

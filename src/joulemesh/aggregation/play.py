@@ -36,29 +36,6 @@ from joulemesh.aggregation.air import (
 from joulemesh.aggregation.route import FloatArray, IntArray, Route
 from joulemesh.world.links import LinkCosts
 
-__all__ = [
-    "Moments",
-    "Paths",
-    "Slots",
-    "edge_colours",
-    "exchange_energy_j",
-    "exchange_latency_s",
-    "exchange_parts_j",
-    "follow_messages_s",
-    "followed",
-    "frame",
-    "in_frames_s",
-    "in_slots",
-    "is_tree",
-    "least_slots_s",
-    "moments",
-    "pairwise_latency_s",
-    "pairwise_parts_j",
-    "paths",
-    "shared_s",
-    "turns_s",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Slots:

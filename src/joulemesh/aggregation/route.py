@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from joulemesh.world.links import LinkCosts, packets_of
 from joulemesh.world.topology import Graph
 
-__all__ = ["IntArray", "Route", "Subgraph", "Transmission"]
-
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 

@@ -6,13 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.air import Medium
-from joulemesh.aggregation.gossip import Balance, SparseMatrix
 from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import IntArray, Route, Subgraph
 from joulemesh.base.citation import Citation
@@ -21,19 +20,8 @@ from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions, Scenario
 from joulemesh.world.links import LinkCosts
 
-__all__ = [
-    "RULES",
-    "Case",
-    "Choice",
-    "Conditions",
-    "ExactScheme",
-    "Fit",
-    "RoutesToTry",
-    "Scheme",
-    "SchemeBase",
-    "SchemeKind",
-    "choose",
-]
+if TYPE_CHECKING:
+    from joulemesh.aggregation.gossip import Balance, SparseMatrix
 
 FloatArray = NDArray[np.float64]
 

@@ -5,20 +5,26 @@ May not know: how runs are compared or drawn (``study``, ``views``), any bound (
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from joulemesh.base.citation import Citation
 from joulemesh.ledger import Ledger
-from joulemesh.methods.base import Contender, Parameter, choice, number, whole
-from joulemesh.methods.registry import (
+from joulemesh.methods.base import (
+    Contender,
     Method,
-    build,
+    Parameter,
+    choice,
     citations,
-    libraries,
     lookup,
     names,
+    number,
     register,
     split,
+    whole,
 )
-from joulemesh.methods.setting import EQUAL, Setting
+
+if TYPE_CHECKING:
+    from joulemesh.methods.setting import EQUAL, Setting, build, libraries
 
 __all__ = [
     "EQUAL",
@@ -39,3 +45,12 @@ __all__ = [
     "split",
     "whole",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What makes methods ready needs the planner; the file of a method does not."""
+    if name not in ("EQUAL", "Setting", "build", "libraries"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from joulemesh.methods import setting
+
+    return getattr(setting, name)

@@ -23,17 +23,14 @@ from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.base.citation import PAPER
 from joulemesh.ledger import Ledger, charge
-from joulemesh.methods.base import Contender, entry, whole
-from joulemesh.methods.registry import register
-from joulemesh.methods.setting import Prices, Setting, cut, notes_on, stop_notes
+from joulemesh.methods.base import Contender, entry, register, whole
+from joulemesh.methods.setting import Prices, Setting
 from joulemesh.methods.walk import Moment, Schemed, walk, with_losses
 from joulemesh.planning.losses import carried_out
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import POLICIES, SCHEMES
 from joulemesh.training.from_plan import mixing_of, schedule_of
 from joulemesh.training.schedule import Schedule
-
-__all__ = ["PAPER", "contender_of", "paper_plan", "scheme_prices"]
 
 
 def _first(schedule: Schedule, n: int) -> Schedule:
@@ -54,20 +51,20 @@ def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
     n, whole = plan.iterations, plan.ledger
     # No battery ends it: the plan itself pays for all of its iterations.
     held_j = plan.supplied_j
-    ledger = cut(setting, name, whole, held_j) if setting.limits_time else whole
+    ledger = setting.cut(name, whole, held_j) if setting.limits_time else whole
     notes = [*plan.notes]
     notes += [f"{event.kind} in iteration {event.iteration}" for event in plan.events]
     if setting.scenario.training.weights == "samples" and not plan.timeline.scheme.exact:
         notes.append("gossip tends to the plain mean: training.weights does not weigh exchanges")
     notes += [plan.drawn.note(plan)] if plan.drawn is not None else []
-    notes += stop_notes(setting, ledger, held_j)
+    notes += setting.stop_notes(ledger, held_j)
     return Contender(
         name,
         _first(schedule_of(plan), ledger.iterations),
         None,
         ledger,
         held_j,
-        (*notes, *notes_on(setting, ledger, battery_j=held_j)),
+        (*notes, *setting.notes_on(ledger, battery_j=held_j)),
         plan=plan if ledger.iterations == n else None,
         traced=True,
         drawn=plan.drawn is not None,

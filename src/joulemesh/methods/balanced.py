@@ -13,8 +13,6 @@ budget allows, when ``[bounds]`` has numbers; else τ1 is the adaptive plan's me
 
 from __future__ import annotations
 
-__all__ = ["CooperativeBound", "choose_pair", "mixing_contender"]
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,9 +23,16 @@ from joulemesh.aggregation.gossip import contraction, metropolis_route, metropol
 from joulemesh.aggregation.route import Route
 from joulemesh.base.citation import ALISTARH, KOLOSKOVA, Citation
 from joulemesh.base.errors import ScenarioError
-from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, Parameter, number, whole
+from joulemesh.methods.base import (
+    AS_PLANNED,
+    Contender,
+    FloatArray,
+    Parameter,
+    number,
+    register,
+    whole,
+)
 from joulemesh.methods.choco import Compressor, compressor
-from joulemesh.methods.registry import register
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.walk import (
     Copied,

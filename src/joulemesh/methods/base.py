@@ -1,36 +1,32 @@
-"""What a method is to whoever compares it, and how its parameters are read."""
+"""What a method is: a contender, its parameters as they are read, and methods by name.
+
+A name is ``method``, ``method:value`` or ``method:key=value,key=value``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.base.citation import Citation
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.own_code import require_call
 from joulemesh.base.registry import Registry
 from joulemesh.ledger import Ledger
 from joulemesh.tolerance import left_of
 from joulemesh.training.arrays import tree_map
-from joulemesh.training.schedule import Schedule
 
 if TYPE_CHECKING:
+    from joulemesh.methods.setting import Setting
     from joulemesh.planning.plan import Plan
     from joulemesh.training.exchange import Exchange
-
-__all__ = [
-    "AS_PLANNED",
-    "Contender",
-    "FloatArray",
-    "IntArray",
-    "Parameter",
-    "choice",
-    "entry",
-    "number",
-    "whole",
-]
+    from joulemesh.training.schedule import Schedule
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -190,3 +186,184 @@ def choice(*words: str, meaning: str = "", default: str = "") -> Parameter:
         return text
 
     return Parameter(read, f"one of {', '.join(words)}", meaning, default, words)
+
+
+Builder: TypeAlias = "Callable[[str, Setting, Mapping[str, Any]], Contender]"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method, as the registry knows it.
+
+    Attributes:
+        name: by which it is called.
+        build: makes a contender of it.
+        description: what it does, in one line.
+        citation: where it was published, or None.
+        parameters: what may stand behind the colon.
+        main: the parameter that a bare value stands for.
+    """
+
+    name: str
+    build: Builder
+    description: str = ""
+    citation: Citation | None = None
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    main: str | None = None
+
+    @property
+    def listed(self) -> tuple[tuple[str, Parameter], ...]:
+        """The parameters with their names, the main one first."""
+        return tuple(sorted(self.parameters.items(), key=lambda item: item[0] != self.main))
+
+    @property
+    def built_in(self) -> bool:
+        """Whether it comes with Joulemesh."""
+        return (self.build.__module__ or "").startswith(f"{__package__}.")
+
+
+# Each registers itself when its module is first needed: JAX is loaded by those that use it.
+METHODS: Registry[Method] = Registry(
+    "method",
+    {
+        "adaptive": "joulemesh.methods.adaptive",
+        "spread": "joulemesh.methods.adaptive",
+        "fixed": "joulemesh.methods.adaptive",
+        "inverse": "joulemesh.methods.adaptive",
+        "gossip-learning": "joulemesh.methods.gossip_learning",
+        "balanced": "joulemesh.methods.balanced",
+        "pens": "joulemesh.methods.pens",
+        "d-psgd": "joulemesh.methods.d_psgd",
+        "fedavg": "joulemesh.methods.fedavg",
+        "skiptrain": "joulemesh.methods.skiptrain",
+        "gossip-pga": "joulemesh.methods.gossip_pga",
+        "merge": "joulemesh.methods.merge",
+        "led": "joulemesh.methods.led",
+    },
+)
+
+
+# What a parameter's text may hold: it stands wherever the method's name does.
+_GIVEN = re.compile(r"[\w.+\-/%:*]*")
+
+
+def register(
+    name: str,
+    builder: Builder,
+    *,
+    description: str = "",
+    citation: Citation | None = None,
+    parameters: Mapping[str, Parameter] | None = None,
+    main: str | None = None,
+) -> None:
+    """Make a method known by name; a name that is taken gets the new method.
+
+    Args:
+        name: of letters, digits, ``.``, ``+``, ``-`` and ``_``, so that it can stand in a list of
+            methods, in tables, figures, pages and file names as it is.
+        builder: (name as written, setting, parameters as read) -> Contender.
+        description: what the method does, in one line; otherwise the first line of the builder's
+            docstring, or of its file's.
+        citation: where it was published.
+        parameters: what may stand behind the colon.
+        main: the parameter that a bare value stands for.
+
+    >>> def hasty(name, setting, given):  # one round, then the plan's exchange
+    ...     route = setting.scheme.route(setting.costs(0))
+    ...     return setting.contender(name, 1, setting.route_prices(1, lambda t: route, alike=True))
+    >>> with METHODS.scoped():
+    ...     register("hasty", hasty)
+    ...     build("hasty", Scenario.preset("adaptive")).schedule.rounds.shape
+    (100, 20)
+    """
+    require_call(builder, "name, setting, parameters", f"the builder of method {name!r}")
+    said = " ".join(description.split()) or _first_line(builder)
+    METHODS.register(Method(name, builder, said, citation, dict(parameters or {}), main))
+
+
+def _first_line(builder: Builder) -> str:
+    module = sys.modules.get(getattr(builder, "__module__", ""))
+    text = getattr(builder, "__doc__", None) or getattr(module, "__doc__", None) or ""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def names() -> tuple[str, ...]:
+    """The methods that are known."""
+    return METHODS.names()
+
+
+def lookup(name: str) -> Method:
+    """What is known about a method, by its name alone or as it stands in a comparison.
+
+    Raises:
+        ScenarioError: the method is unknown.
+
+    >>> lookup("fixed:3").citation.arxiv, list(lookup("fixed:3").parameters)
+    ('2403.20075', ['tau'])
+    """
+    return METHODS[name.strip().partition(":")[0]]
+
+
+def citations(name: str) -> tuple[Citation, ...]:
+    """The publications of a method as it stands in a comparison, with those of its parameters.
+
+    Raises:
+        ScenarioError: the method or a parameter is unknown.
+
+    >>> [cited.arxiv for cited in citations("balanced:compress=qsgd:8")]
+    ['2107.12048', '1902.00340', '1610.02132']
+    >>> citations("spread")
+    ()
+    """
+    method, given = parsed(name)
+    own = () if method.citation is None else (method.citation,)
+    more = (cited for key, value in given.items() for cited in method.parameters[key].cites(value))
+    return (*own, *more)
+
+
+def split(text: str) -> list[str]:
+    """Take a list of methods apart; commas also separate the parameters of one."""
+    methods: list[str] = []
+    for piece in (part.strip() for part in text.split(",")):
+        # A parameter has its equals sign before any colon; a method never has.
+        if methods and "=" in piece.partition(":")[0]:
+            methods[-1] += f",{piece}"
+        elif piece:
+            methods.append(piece)
+    return methods
+
+
+def parsed(text: str) -> tuple[Method, dict[str, Any]]:
+    name, colon, rest = text.strip().partition(":")
+    method = METHODS[name]
+    given: dict[str, Any] = {}
+    for index, piece in enumerate(rest.split(",") if colon else []):
+        key, equals, value = piece.partition("=")
+        if not equals and index == 0 and method.main is not None:
+            key, value = method.main, piece
+        if key not in method.parameters:
+            listed = ", ".join(method.parameters)
+            known = f"known parameters: {listed}" if listed else "it takes none"
+            raise ScenarioError(f"{text}: {name} has no parameter {key!r}; {known}")
+        if key in given:
+            raise ScenarioError(f"{text}: {key} is given twice: give it once")
+        parameter = method.parameters[key]
+        if not _GIVEN.fullmatch(value):
+            raise ScenarioError(
+                f"{name}: {key} = {value!r} is unusable: use letters, digits and . + - _ / % : *"
+            )
+        try:
+            given[key] = parameter.read(value)
+        except ValueError:
+            wrong = "is out of range: give" if _is_number(value) else "is not a number: give"
+            wrong = "is not" if parameter.words else wrong
+            raise ScenarioError(f"{text}: {key} = {value!r} {wrong} {parameter.what}") from None
+    return method, given
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -56,8 +56,6 @@ from joulemesh.training.arrays import (
 )
 from joulemesh.training.exchange import Context, Exchange, key_words
 
-__all__ = ["Compressor", "Links", "choco", "compress", "compressor", "largest", "linked_choco"]
-
 _NORM_BITS = 32
 BUCKET = 512
 """Numbers that share a norm in QSGD, as in its authors' experiments."""

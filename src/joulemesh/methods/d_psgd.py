@@ -7,15 +7,12 @@ arXiv:1705.09056. It is balanced DFL with τ1 = τ2 = 1.
 
 from __future__ import annotations
 
-__all__: list[str] = []
-
 from collections.abc import Mapping
 from typing import Any
 
 from joulemesh.base.citation import Citation
 from joulemesh.methods.balanced import mixing_contender
-from joulemesh.methods.base import Contender
-from joulemesh.methods.registry import register
+from joulemesh.methods.base import Contender, register
 from joulemesh.methods.setting import Setting
 
 

@@ -13,11 +13,9 @@ of it goes on with its own. A server that has heard nobody says nothing.
 
 from __future__ import annotations
 
-__all__ = ["star", "star_costs", "star_mixing", "star_route"]
-
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,19 +23,19 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import Route
 from joulemesh.base.citation import MCMAHAN
 from joulemesh.ledger import Ledger, charge
-from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, whole
-from joulemesh.methods.registry import register
-from joulemesh.methods.setting import Prices, Setting
+from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, register, whole
 from joulemesh.methods.walk import Act, Follow, Moment, drawn, walk
-from joulemesh.planning.ground import Ground
 from joulemesh.training.from_plan import require_room
 from joulemesh.world import World
 from joulemesh.world.channel import Channel, path_gain
 from joulemesh.world.devices import DeviceArrays
-from joulemesh.world.links import Framing, LinkCosts
-from joulemesh.world.loss import Packets
+from joulemesh.world.links import Framing, LinkCosts, Packets
 from joulemesh.world.topology import Graph
 from joulemesh.world.traces import Traces
+
+if TYPE_CHECKING:
+    from joulemesh.methods.setting import Prices, Setting
+    from joulemesh.planning.ground import Ground
 
 
 def _star(devices: int) -> IntArray:

@@ -19,8 +19,6 @@ lost on the air is not merged: its receiver keeps its parameters and its age.
 
 from __future__ import annotations
 
-__all__ = ["GossipLearning"]
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -38,9 +36,9 @@ from joulemesh.methods.base import (
     IntArray,
     choice,
     number,
+    register,
     whole,
 )
-from joulemesh.methods.registry import register
 from joulemesh.methods.sampling import (
     GOSSIP,
     GOSSIP_PARTS,

@@ -11,14 +11,11 @@ The period is 6 unless given, as in the authors' experiments.
 
 from __future__ import annotations
 
-__all__: list[str] = []
-
 from collections.abc import Mapping
 from typing import Any
 
 from joulemesh.base.citation import Citation
-from joulemesh.methods.base import Contender, whole
-from joulemesh.methods.registry import register
+from joulemesh.methods.base import Contender, register, whole
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.walk import Pattern, steady
 

@@ -24,8 +24,6 @@ bound where only a quarter of the pairs mix on a ring.
 
 from __future__ import annotations
 
-__all__ = ["led", "without"]
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -36,8 +34,15 @@ from scipy import sparse
 
 from joulemesh.aggregation.gossip import metropolis_route, metropolis_weights
 from joulemesh.base.citation import Citation
-from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, number, whole
-from joulemesh.methods.registry import register
+from joulemesh.methods.base import (
+    AS_PLANNED,
+    Contender,
+    FloatArray,
+    IntArray,
+    number,
+    register,
+    whole,
+)
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.walk import Mixings, chances, drawn, walk
 from joulemesh.training.arrays import Tree, flatten, namespace, tree_map

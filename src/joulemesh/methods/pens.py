@@ -35,8 +35,7 @@ from joulemesh.aggregation.route import Route
 from joulemesh.base.citation import ONOSZKO
 from joulemesh.base.errors import InfeasibleError
 from joulemesh.ledger import Ledger, charge
-from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, whole
-from joulemesh.methods.registry import register
+from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, register, whole
 from joulemesh.methods.sampling import (
     PENS_FIRST,
     PENS_SECOND,
@@ -61,8 +60,6 @@ from joulemesh.training.arrays import (
     tree_map,
 )
 from joulemesh.training.exchange import Context, Exchange
-
-__all__ = ["Pens", "Sent", "Tally", "selected"]
 
 _NEVER = np.uint32(0xFFFFFFFF)  # a score that comes after all others
 _SHARES = 2520  # a share m/n is a whole number of these, for any n up to 10

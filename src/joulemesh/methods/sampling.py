@@ -7,19 +7,6 @@ NumPy (the price, and the exchange with PyTorch) and JAX alike.
 
 from __future__ import annotations
 
-__all__ = [
-    "GOSSIP",
-    "GOSSIP_PARTS",
-    "PENS_FIRST",
-    "PENS_SECOND",
-    "Neighbours",
-    "hashed",
-    "neighbours_of",
-    "permuted",
-    "scores",
-    "world_key",
-]
-
 import math
 from typing import Any, NamedTuple
 

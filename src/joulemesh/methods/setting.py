@@ -1,4 +1,4 @@
-"""The terms of a comparison: what is equal for all, prices, how long a method runs, its account."""
+"""The terms of a comparison, a method made ready for them, and its account."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.base.countable import require_countable
-from joulemesh.base.errors import Edit, InfeasibleError, ScenarioError, called
+from joulemesh.base.errors import Edit, InfeasibleError, ScenarioError, called, named_refusals
 from joulemesh.base.own_code import place_of
 from joulemesh.base.units import counted, duration, energy
 from joulemesh.data import Dataset, spec_for
 from joulemesh.data.load import device_names
 from joulemesh.ledger import Ledger, charge
-from joulemesh.methods.base import Contender, FloatArray, IntArray
-from joulemesh.models.torch_model import TorchModel
+from joulemesh.methods.base import Contender, FloatArray, IntArray, parsed
+from joulemesh.models.torch_model import NotOfJaxError, TorchModel
 from joulemesh.planning.budget import at_least
 from joulemesh.planning.ground import Ground, Workload
 from joulemesh.planning.notes import Figure, figures
@@ -30,7 +30,9 @@ from joulemesh.planning.plan import COLUMNS, Account, Plan
 from joulemesh.planning.pricing import Pricer
 from joulemesh.planning.static import plan_of
 from joulemesh.scenario import Scenario
+from joulemesh.scenario.scenario import rounded_to
 from joulemesh.tolerance import affordable, left_of, within
+from joulemesh.training.recorded import exchanges_of_matrices
 from joulemesh.training.schedule import Mixing, Schedule
 from joulemesh.world import World
 from joulemesh.world.links import LinkCosts
@@ -38,21 +40,6 @@ from joulemesh.world.links import LinkCosts
 if TYPE_CHECKING:
     from joulemesh.models.core import Model
     from joulemesh.training.exchange import Exchange
-
-__all__ = [
-    "EQUAL",
-    "MethodAccount",
-    "Prices",
-    "Setting",
-    "account_of",
-    "cut",
-    "equal_terms",
-    "notes_on",
-    "payable",
-    "refusal",
-    "run_length",
-    "stop_notes",
-]
 
 EQUAL = ("iterations", "batteries", "time", "budget")
 _ALIASES = {"energy": "batteries"}
@@ -76,178 +63,16 @@ _BLOCK = 64  # iterations priced at first; then twice as many each time
 _MOST = 1_000_000
 
 
-def run_length(
-    setting: Setting,
-    name: str,
-    prices: Callable[[int, int], Ledger],
-    last: Callable[[int], Ledger] | None = None,
-) -> Ledger:
-    """Price as many iterations as the method may run."""
-    if setting.equal == "iterations":
-        ledger = prices(0, setting.iterations)
-        whole = ledger if ledger.iterations > 1 else ledger.tiled(setting.iterations)
-        return whole if last is None else _ended(whole, setting.iterations, last)
-    ledger = prices(0, _BLOCK)
-    if ledger.iterations == 1:
-        ledger = ledger.tiled(max(1, _alike(setting, ledger)))
-    else:
-        while payable(setting, ledger) == ledger.iterations <= _MOST:
-            ledger = ledger.then(prices(ledger.iterations, 2 * ledger.iterations))
-    if ledger.iterations > _MOST:
-        what = "plan.iterations" if setting.equal == "time" else "budget.energy_j"
-        raise ScenarioError(
-            f"the budget pays for more than {_MOST} iterations of {name}, more than are simulated: "
-            f"lower {what}"
-        )
-    return cut(setting, name, ledger) if last is None else _reserved(setting, name, ledger, last)
-
-
-def cut(setting: Setting, name: str, ledger: Ledger, battery_j: FloatArray | None = None) -> Ledger:
-    """Keep the iterations that the equal budget pays for."""
-    if setting.equal == "iterations":
-        return ledger
-    n = payable(setting, ledger, battery_j)
-    if n == 0:
-        raise refusal(setting, name, ledger)
-    return ledger[:n]
-
-
 def _ended(ledger: Ledger, n: int, last: Callable[[int], Ledger]) -> Ledger:
     """The first n iterations, of which the last is another."""
     end = last(n - 1)
     return end if n == 1 else ledger[: n - 1].then(end)
 
 
-def _reserved(setting: Setting, name: str, ledger: Ledger, last: Callable[[int], Ledger]) -> Ledger:
-    """As many iterations as leave enough for the last one."""
-    most = min(payable(setting, ledger) + 1, ledger.iterations)
-    end, before = last(most - 1), ledger[: most - 1]
-    fits = np.ones(most, bool)
-    if setting.limits_time:
-        seconds = np.append(0.0, np.cumsum(before.seconds)) + end.seconds[0]
-        fits &= within(setting.limit_s, seconds)
-    if setting.limits_energy:
-        joules = np.cumsum(before.energy_j, axis=0)
-        joules = np.concatenate([np.zeros((1, setting.devices)), joules]) + end.energy_j[0]
-        fits &= within(setting.battery_j, joules).all(axis=1)
-    # Under fading the end has another price: what is taken is checked.
-    for n in range(max(1, int(fits.sum())), 0, -1):
-        found = _ended(ledger, n, last)
-        if payable(setting, found) == n:
-            return found
-    raise refusal(setting, name, _ended(ledger, 1, last))
-
-
-def _alike(setting: Setting, one: Ledger) -> int:
-    """How many iterations, all alike, the budget pays for."""
-    ratios = []
-    if setting.limits_energy:
-        ratios.append(int(affordable(setting.battery_j, one.energy_j[0]).min()))
-    if setting.limits_time:
-        ratios.append(int(affordable(setting.limit_s, one.seconds[0])))
-    return min(*ratios, _MOST + 1)
-
-
-def payable(setting: Setting, ledger: Ledger, battery_j: FloatArray | None = None) -> int:
-    """How many of the iterations the budget pays for: the batteries, the clock, or both."""
-    held_j = setting.battery_j if battery_j is None else battery_j
-    n = ledger.iterations
-    if setting.limits_time:
-        n = _paid(np.array([setting.limit_s]), ledger.seconds[:, None])
-    return _paid(held_j, ledger.energy_j[:n]) if setting.limits_energy else n
-
-
 def _paid(budget: FloatArray, costs: FloatArray) -> int:
     """How many rows of the costs [n, N] the budgets [N] pay for."""
     over = ~within(budget, np.cumsum(costs, axis=0)).all(axis=1)
     return int(np.argmax(over)) if over.any() else len(costs)
-
-
-def refusal(setting: Setting, name: str, one: Ledger) -> InfeasibleError:
-    """Why not even one iteration can be paid."""
-    if setting.limits_time and one.seconds[0] > setting.limit_s:
-        return InfeasibleError(
-            "one iteration of {method} takes {needs_s}, but {limit}",
-            code="time",
-            figures={
-                "method": name,
-                "needs_s": one.seconds[0],
-                "limit": setting.limit_words,
-                "has_s": setting.limit_s,
-            },
-        )
-    device = int(np.argmax(one.energy_j[0] / setting.battery_j))
-    need = float(one.energy_j[0, device])
-    return InfeasibleError(
-        "{device} cannot pay for one iteration of {method} from its battery of {has_j}: computing "
-        "takes {compute_j} and the exchange {exchange_j}",
-        code="energy",
-        device=device,
-        figures={
-            "method": name,
-            "has_j": setting.battery_j[device],
-            "needs_j": need,
-            "compute_j": one.compute_j[0, device],
-            "exchange_j": one.exchange_j[0, device],
-        },
-        remedies=[(Edit("budget.energy_j", at_least(need), "raise"),)],
-    )
-
-
-def stop_notes(
-    setting: Setting, ledger: Ledger, battery_j: FloatArray | None = None
-) -> tuple[str, ...]:
-    """Why a plan ends, if it is none of the equal budgets that ends it."""
-    held_j = setting.battery_j if battery_j is None else battery_j
-    left_j = held_j - ledger.spent_j
-    left_s = setting.limit_s - float(ledger.seconds.sum()) if setting.limits_time else 0.0
-    late = setting.limits_time and left_s < ledger.seconds[-1]
-    if not setting.limits_energy or late or (left_j < ledger.energy_j[-1]).any():
-        return ()
-    share = float(left_j.sum() / held_j.sum())
-    time = f" and {duration(left_s)}" if setting.limits_time else ""
-    return (
-        f"stops because its plan of {counted(ledger.iterations, 'iteration')} is over, not at a "
-        "battery: "
-        f"{100 * share:.3g} % of the joules{time} are left; raise plan.iterations or the time of "
-        "[budget] to use more",
-    )
-
-
-def notes_on(
-    setting: Setting,
-    ledger: Ledger,
-    *,
-    at_most: bool = False,
-    battery_j: FloatArray | None = None,
-) -> tuple[str, ...]:
-    """What a reader should know of a ledger: missed deadlines, overdrawn batteries."""
-    held_j = setting.battery_j if battery_j is None else battery_j
-    notes = []
-    most = "at most " if at_most else ""
-    if (
-        setting.deadline_s is not None
-        and (late := ~within(setting.deadline_s, ledger.seconds)).any()
-    ):
-        notes.append(
-            f"{most}{int(late.sum())} of {ledger.iterations} iterations exceed the deadline of "
-            f"{duration(setting.deadline_s)} (the longest takes {duration(ledger.seconds.max())})"
-        )
-    taken_s = float(ledger.seconds.sum())
-    if setting.total_s is not None and not within(setting.total_s, taken_s):
-        notes.append(
-            f"takes {most}{duration(taken_s)}, more than the total time of "
-            f"{duration(setting.total_s)}"
-        )
-    short_j = -left_of(held_j, ledger.spent_j)
-    over = short_j > 0
-    if over.any():
-        device = int(np.argmax(short_j))
-        notes.append(
-            f"overdraws {most}{int(over.sum())} of {setting.devices} batteries "
-            f"({called(device, setting.ground.names)} by {energy(short_j[device])})"
-        )
-    return tuple(notes)
 
 
 Prices: TypeAlias = Callable[[int, int], Ledger]
@@ -377,6 +202,154 @@ class Setting:
             f"the adaptive plan, whose clock is shared, takes {whole} in all: raise plan.iterations"
         )
 
+    def run_length(
+        self,
+        name: str,
+        prices: Callable[[int, int], Ledger],
+        last: Callable[[int], Ledger] | None = None,
+    ) -> Ledger:
+        """Price as many iterations as the method may run."""
+        if self.equal == "iterations":
+            ledger = prices(0, self.iterations)
+            whole = ledger if ledger.iterations > 1 else ledger.tiled(self.iterations)
+            return whole if last is None else _ended(whole, self.iterations, last)
+        ledger = prices(0, _BLOCK)
+        if ledger.iterations == 1:
+            ledger = ledger.tiled(max(1, self._alike(ledger)))
+        else:
+            while self.payable(ledger) == ledger.iterations <= _MOST:
+                ledger = ledger.then(prices(ledger.iterations, 2 * ledger.iterations))
+        if ledger.iterations > _MOST:
+            what = "plan.iterations" if self.equal == "time" else "budget.energy_j"
+            raise ScenarioError(
+                f"the budget pays for more than {_MOST} iterations of {name}, more than are "
+                f"simulated: lower {what}"
+            )
+        return self.cut(name, ledger) if last is None else self._reserved(name, ledger, last)
+
+    def cut(self, name: str, ledger: Ledger, battery_j: FloatArray | None = None) -> Ledger:
+        """Keep the iterations that the equal budget pays for."""
+        if self.equal == "iterations":
+            return ledger
+        n = self.payable(ledger, battery_j)
+        if n == 0:
+            raise self.refusal(name, ledger)
+        return ledger[:n]
+
+    def _reserved(self, name: str, ledger: Ledger, last: Callable[[int], Ledger]) -> Ledger:
+        """As many iterations as leave enough for the last one."""
+        most = min(self.payable(ledger) + 1, ledger.iterations)
+        end, before = last(most - 1), ledger[: most - 1]
+        fits = np.ones(most, bool)
+        if self.limits_time:
+            seconds = np.append(0.0, np.cumsum(before.seconds)) + end.seconds[0]
+            fits &= within(self.limit_s, seconds)
+        if self.limits_energy:
+            joules = np.cumsum(before.energy_j, axis=0)
+            joules = np.concatenate([np.zeros((1, self.devices)), joules]) + end.energy_j[0]
+            fits &= within(self.battery_j, joules).all(axis=1)
+        # Under fading the end has another price: what is taken is checked.
+        for n in range(max(1, int(fits.sum())), 0, -1):
+            found = _ended(ledger, n, last)
+            if self.payable(found) == n:
+                return found
+        raise self.refusal(name, _ended(ledger, 1, last))
+
+    def _alike(self, one: Ledger) -> int:
+        """How many iterations, all alike, the budget pays for."""
+        ratios = []
+        if self.limits_energy:
+            ratios.append(int(affordable(self.battery_j, one.energy_j[0]).min()))
+        if self.limits_time:
+            ratios.append(int(affordable(self.limit_s, one.seconds[0])))
+        return min(*ratios, _MOST + 1)
+
+    def payable(self, ledger: Ledger, battery_j: FloatArray | None = None) -> int:
+        """How many of the iterations the budget pays for: the batteries, the clock, or both."""
+        held_j = self.battery_j if battery_j is None else battery_j
+        n = ledger.iterations
+        if self.limits_time:
+            n = _paid(np.array([self.limit_s]), ledger.seconds[:, None])
+        return _paid(held_j, ledger.energy_j[:n]) if self.limits_energy else n
+
+    def refusal(self, name: str, one: Ledger) -> InfeasibleError:
+        """Why not even one iteration can be paid."""
+        if self.limits_time and one.seconds[0] > self.limit_s:
+            return InfeasibleError(
+                "one iteration of {method} takes {needs_s}, but {limit}",
+                code="time",
+                figures={
+                    "method": name,
+                    "needs_s": one.seconds[0],
+                    "limit": self.limit_words,
+                    "has_s": self.limit_s,
+                },
+            )
+        device = int(np.argmax(one.energy_j[0] / self.battery_j))
+        need = float(one.energy_j[0, device])
+        return InfeasibleError(
+            "{device} cannot pay for one iteration of {method} from its battery of {has_j}: "
+            "computing takes {compute_j} and the exchange {exchange_j}",
+            code="energy",
+            device=device,
+            figures={
+                "method": name,
+                "has_j": self.battery_j[device],
+                "needs_j": need,
+                "compute_j": one.compute_j[0, device],
+                "exchange_j": one.exchange_j[0, device],
+            },
+            remedies=[(Edit("budget.energy_j", at_least(need), "raise"),)],
+        )
+
+    def stop_notes(self, ledger: Ledger, battery_j: FloatArray | None = None) -> tuple[str, ...]:
+        """Why a plan ends, if it is none of the equal budgets that ends it."""
+        held_j = self.battery_j if battery_j is None else battery_j
+        left_j = held_j - ledger.spent_j
+        left_s = self.limit_s - float(ledger.seconds.sum()) if self.limits_time else 0.0
+        late = self.limits_time and left_s < ledger.seconds[-1]
+        if not self.limits_energy or late or (left_j < ledger.energy_j[-1]).any():
+            return ()
+        share = float(left_j.sum() / held_j.sum())
+        time = f" and {duration(left_s)}" if self.limits_time else ""
+        return (
+            f"stops because its plan of {counted(ledger.iterations, 'iteration')} is over, not at "
+            f"a battery: {100 * share:.3g} % of the joules{time} are left; raise plan.iterations "
+            "or the time of [budget] to use more",
+        )
+
+    def notes_on(
+        self,
+        ledger: Ledger,
+        *,
+        at_most: bool = False,
+        battery_j: FloatArray | None = None,
+    ) -> tuple[str, ...]:
+        """What a reader should know of a ledger: missed deadlines, overdrawn batteries."""
+        held_j = self.battery_j if battery_j is None else battery_j
+        notes = []
+        most = "at most " if at_most else ""
+        if self.deadline_s is not None and (late := ~within(self.deadline_s, ledger.seconds)).any():
+            notes.append(
+                f"{most}{int(late.sum())} of {ledger.iterations} iterations exceed the deadline of "
+                f"{duration(self.deadline_s)} (the longest takes {duration(ledger.seconds.max())})"
+            )
+        taken_s = float(ledger.seconds.sum())
+        if self.total_s is not None and not within(self.total_s, taken_s):
+            notes.append(
+                f"takes {most}{duration(taken_s)}, more than the total time of "
+                f"{duration(self.total_s)}"
+            )
+        short_j = -left_of(held_j, ledger.spent_j)
+        over = short_j > 0
+        if over.any():
+            device = int(np.argmax(short_j))
+            notes.append(
+                f"overdraws {most}{int(over.sum())} of {self.devices} batteries "
+                f"({called(device, self.ground.names)} by {energy(short_j[device])})"
+            )
+        return tuple(notes)
+
     # The rounds ---------------------------------------------------------------------------------
 
     @cached_property
@@ -493,7 +466,7 @@ class Setting:
             ScenarioError: more rounds in an iteration than training counts.
         """
         require_countable(rounds, f"give {name.partition(':')[0]} fewer rounds")
-        ledger = run_length(self, name, prices)
+        ledger = self.run_length(name, prices)
         n = ledger.iterations
         heard = np.full(n, exchange is not None) | (ledger.bits > 0)  # nothing sent, nothing mixed
         if not heard.any():
@@ -504,7 +477,7 @@ class Setting:
             mixing=mixing,
             mixing_rounds=mixing_rounds,
         )
-        every = (*notes, *notes_on(self, ledger, at_most=settle is not None))
+        every = (*notes, *self.notes_on(ledger, at_most=settle is not None))
         return Contender(name, schedule, exchange, ledger, self.battery_j, every, settle)
 
     @cached_property
@@ -652,3 +625,123 @@ def account_of(
 def _is_an_account(account: MethodAccount) -> Account:
     """Checked by mypy."""
     return account
+
+
+def libraries(name: str) -> tuple[str, ...]:
+    """The libraries whose models a method trains, found by making it ready for a small fleet.
+
+    A method of the user's own that asks for the model of JAX (`Setting.model`) trains no others.
+
+    Args:
+        name: as it stands in a comparison; parameters may decide it.
+
+    Returns:
+        Some of ``"jax"`` and ``"torch"``; none if the method cannot be made ready there.
+
+    Raises:
+        ScenarioError: the method or a parameter is unknown.
+
+    >>> libraries("d-psgd"), libraries("pens")
+    (('jax', 'torch'), ('jax', 'torch'))
+    """
+    parsed(name)
+    small = {"devices.count": 6, "network.topology": "complete", "plan.iterations": 4}
+    scenario = Scenario.preset("adaptive").override(small)
+    try:
+        build(name, Setting(scenario, model=TorchModel("a module", None), parameters=650))
+    except NotOfJaxError:
+        return ("jax",)
+    except Exception:  # the user's own may ask for anything
+        return ()
+    return ("jax", "torch")
+
+
+_TRACES = ("availability", "harvest_w", "positions", "leave")
+
+
+def build(
+    name: str,
+    scenario: Scenario | Setting,
+    *,
+    equal: str = "iterations",
+    seeds: Sequence[int] = (0,),
+    model: Model | TorchModel | None = None,
+    parameters: int | None = None,
+    data: Dataset | None = None,
+) -> Contender:
+    """Make a method ready for a scenario.
+
+    Args:
+        name: for instance ``"adaptive:backfill"``, ``"fixed:3"``, ``"balanced:tau1=4,tau2=2"``.
+        scenario: what is asked; or a `Setting`, made once for several methods.
+        equal: ``"iterations"``, ``"batteries"``, ``"time"`` or ``"budget"``; see `Setting`.
+        seeds: repetition seeds.
+        model: the user's own model.
+        parameters: its size, if the model itself is not at hand.
+        data: the user's own data, in place of the scenario's.
+
+    Returns:
+        The contender.
+
+    Raises:
+        ScenarioError: unknown method or parameter.
+        InfeasibleError: the budget does not pay for one iteration.
+
+    >>> contender = build("fixed:3", Scenario.preset("adaptive"), equal="batteries")
+    >>> int(contender.schedule.rounds.max()), bool((contender.leftover_j() >= 0).all())
+    (3, True)
+    """
+    method, given = parsed(name)
+    if not isinstance(scenario, Setting):
+        scenario = Setting(scenario, equal, seeds, model=model, parameters=parameters, data=data)
+    setting = scenario
+    with named_refusals(lambda: setting.ground.names):
+        try:
+            made = method.build(name, setting, given)
+        except NotOfJaxError:
+            raise NotOfJaxError(
+                f"{name} asks for setting.model, which is of JAX, and {setting.module} is a "
+                f"PyTorch module: leave {name} out, or use context.losses in its exchange"
+            ) from None
+    if not isinstance(made, Contender):
+        raise ScenarioError(
+            f"the builder of {name!r} ({place_of(method.build)}) gives {type(made).__name__}: "
+            "return setting.contender(...)"
+        )
+    if setting.world.traces.given and not made.traced:
+        devices = setting.scenario.devices
+        given_here = [f"devices.{one}" for one in _TRACES if getattr(devices, one)]
+        raise ScenarioError(
+            f"{name} does not follow {' and '.join(given_here)}, by which devices come, go, move "
+            "or recharge: make it with walk(setting, name, follow), as the methods that come with "
+            "Joulemesh are, or leave the field out"
+        )
+    if setting.world.packets is not None and not made.drawn and made.reserve.bits.any():
+        said = "where devices come, go, move or recharge, " * made.traced
+        raise ScenarioError(
+            f"{said}{name} does not say what becomes of messages that are lost "
+            "(joulemesh.methods.walk); choose a method that is planned (adaptive, spread, "
+            "inverse), or set network.packet_error = 0"
+        )
+    return _rounded(setting, made)
+
+
+def _rounded(setting: Setting, made: Contender) -> Contender:
+    """The method with messages rounded as ``network.bits_per_parameter`` says, if it has not.
+
+    A method's own exchange is rounded by training (`Exchange.rounds`); of a schedule that has
+    matrices, what is sent is rounded before, and what comes of it.
+    """
+    wire = rounded_to(setting.scenario.network.bits_per_parameter)
+    if not wire or made.schedule.wire:
+        return made
+    if made.exchange is not None:
+        return replace(made, schedule=replace(made.schedule, wire=wire))
+    schedule = replace(
+        made.schedule,
+        mixing=exchanges_of_matrices(made.schedule, wire),
+        mixing_rounds=1,
+        exact=np.zeros(made.schedule.iterations, bool),
+        wire=wire,
+    )
+    return replace(made, schedule=schedule)

@@ -23,8 +23,6 @@ repetition.
 
 from __future__ import annotations
 
-__all__ = ["Blocks", "trained"]
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,9 +32,8 @@ from numpy.typing import NDArray
 
 from joulemesh.base.citation import Citation
 from joulemesh.ledger import Ledger
-from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, whole
-from joulemesh.methods.registry import register
-from joulemesh.methods.setting import Setting, payable, refusal
+from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, register, whole
+from joulemesh.methods.setting import Setting
 from joulemesh.methods.walk import Act, Mixings, Moment, Pattern, first_mixing, steady, walk
 from joulemesh.tolerance import affordable
 from joulemesh.training import draws
@@ -165,9 +162,9 @@ def _build(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
     if setting.world.traces.given:
         return _followed(name, terms, n)
     pattern, ledger = _played(terms, n)
-    while setting.equal != "iterations" and (paid := payable(setting, ledger)) < n:
+    while setting.equal != "iterations" and (paid := setting.payable(ledger)) < n:
         if not paid:
-            raise refusal(setting, name, ledger)
+            raise setting.refusal(name, ledger)
         n = paid  # with fewer iterations more can be trained in each: draw again
         pattern, ledger = _played(terms, n)
     return pattern.contender(name, ledger=ledger, notes=_notes(terms, ledger))

@@ -30,42 +30,19 @@ from joulemesh.base.countable import require_countable
 from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.ledger import Ledger, charge, total_of
 from joulemesh.methods.base import Contender, FloatArray, IntArray
-from joulemesh.methods.setting import Setting, notes_on, refusal, run_length
-from joulemesh.planning.ground import Ground
-from joulemesh.planning.losses import Course, Outcome, draw
-from joulemesh.planning.walk import cut_off, recharged
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario.scenario import rounded_to
 from joulemesh.tolerance import left_of, within
 from joulemesh.training.from_plan import MOST_ENTRIES, embedded, schedule_by_messages, someone
 from joulemesh.training.schedule import Mixing, Schedule
 from joulemesh.world.links import LinkCosts
-from joulemesh.world.motion import Snapshot
+from joulemesh.world.traces import Snapshot
 
 if TYPE_CHECKING:
+    from joulemesh.methods.setting import Setting
+    from joulemesh.planning.ground import Ground
+    from joulemesh.planning.losses import Outcome
     from joulemesh.training.exchange import Exchange
-
-__all__ = [
-    "Act",
-    "BoolArray",
-    "Copied",
-    "Follow",
-    "Mixings",
-    "Moment",
-    "Pattern",
-    "Rounds",
-    "Schemed",
-    "Walked",
-    "arrivals",
-    "chances",
-    "drawn",
-    "exact_scheme",
-    "first_mixing",
-    "neighbours",
-    "steady",
-    "walk",
-    "with_losses",
-]
 
 BoolArray = NDArray[np.bool_]
 
@@ -138,6 +115,8 @@ class Moment:
 
     def connected(self) -> Moment:
         """The same without those from whom no path leads to the larger part of the others."""
+        from joulemesh.planning.walk import cut_off
+
         lost = cut_off(self.setting.world.graph, self.who, self.cut)
         return self.among(self.who & ~lost) if lost.any() else self
 
@@ -325,6 +304,8 @@ def drawn(
     Returns:
         The method, and what was drawn.
     """
+    from joulemesh.planning.losses import Course, draw
+
     packets, ledger, count = setting.world.packets, made.reserve, setting.devices
     assert packets is not None
     ground, n = ground or setting.ground, made.schedule.iterations
@@ -449,8 +430,8 @@ class Walked:
         )
         often, n = active.sum(axis=0), len(active)
         there = f"devices take part in {often.min()} to {often.max()} of {n} iterations"
-        more = notes_on(
-            self.setting, self.ledger, at_most=settle is not None, battery_j=self.supplied_j
+        more = self.setting.notes_on(
+            self.ledger, at_most=settle is not None, battery_j=self.supplied_j
         )
         return Contender(
             name,
@@ -516,8 +497,7 @@ def walk(
 
     >>> from joulemesh import Scenario
     >>> from joulemesh.methods.walk import Mixings
-    >>> from joulemesh.methods.setting import Setting
-    >>> gone = Setting(Scenario.preset("adaptive").override({"devices.leave": [[3, 41]]}))
+    >>>     >>> gone = Setting(Scenario.preset("adaptive").override({"devices.leave": [[3, 41]]}))
     >>> mixings = Mixings(gone.work.model_bits)
     >>> walked = walk(gone, "mine", lambda now: mixings.act(now, now.rounds(2)))
     >>> walked.rounds[39:41, 3].tolist()
@@ -576,7 +556,7 @@ class _Walk:
                 self.most = t + 1
         if not self._pays(row):
             if not self.rows:
-                raise refusal(self.setting, self.name, row)
+                raise self.setting.refusal(self.name, row)
             return True
         self._require_held(now, row)
         self._take(now, act, row)
@@ -655,6 +635,8 @@ class _Walk:
         length_s = float(row.seconds[0])
         self.battery = left_of(self.battery, row.energy_j[0])
         self.left_s = left_of(self.left_s, row.seconds)
+        from joulemesh.planning.walk import recharged
+
         gained = recharged(self.traces, self.battery, now.t, self.elapsed_s, length_s)
         self.elapsed_s += length_s
         if gained is not None:
@@ -857,7 +839,7 @@ class Pattern:
             return self._followed(name)
         if ledger is None:
             last = self.last if self.final else None
-            ledger = run_length(setting, name, self.prices, last)
+            ledger = setting.run_length(name, self.prices, last)
         n = ledger.iterations
         exact = self.exact_at(0, n)
         exact[-1] |= self.final
@@ -867,7 +849,7 @@ class Pattern:
             mixing=metropolis_weights(setting.world.graph.edges, setting.devices),
             exact=exact,
         )
-        every = (*self.notes, *notes, *notes_on(setting, ledger))
+        every = (*self.notes, *notes, *setting.notes_on(ledger))
         made = Contender(name, schedule, None, ledger, setting.battery_j, every)
         return with_losses(setting, made, lambda t: self._exact[0] if exact[t] else self._near)
 

@@ -28,10 +28,10 @@ from joulemesh.planning.pricing import Pricer, choose_scheme
 from joulemesh.scenario import Scenario, Training
 from joulemesh.theory.bounds import Constants
 from joulemesh.world import World, build_world
-from joulemesh.world.limits import require_room
 from joulemesh.world.links import LinkCosts
-from joulemesh.world.motion import Snapshot
 from joulemesh.world.quantities import resolve
+from joulemesh.world.topology import require_room
+from joulemesh.world.traces import Snapshot
 
 __all__ = ["TRAINING_OPERATIONS", "Ground", "Workload", "explicit_sizes", "workload"]
 

@@ -26,10 +26,9 @@ from joulemesh.ledger import Ledger
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Timeline
 from joulemesh.planning.pricing import Pricer
-from joulemesh.world.links import LinkCosts
-from joulemesh.world.loss import Packets, expected_tries
-from joulemesh.world.motion import Snapshot
+from joulemesh.world.links import LinkCosts, Packets, expected_tries
 from joulemesh.world.quantities import stream
+from joulemesh.world.traces import Snapshot
 
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan

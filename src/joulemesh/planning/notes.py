@@ -26,8 +26,7 @@ from joulemesh.scenario.marks import Ideal
 from joulemesh.scenario.profiles import radio
 from joulemesh.scenario.sections import COLUMNS, marked
 from joulemesh.world import World, build_world
-from joulemesh.world.intervals import DEVICE_FIGURES, Intervals, widest
-from joulemesh.world.quantities import resolve
+from joulemesh.world.quantities import DEVICE_FIGURES, Intervals, resolve, widest
 
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan, Timeline

@@ -26,7 +26,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.theory import bounds
 from joulemesh.tolerance import left_of
 from joulemesh.world import World
-from joulemesh.world.motion import Snapshot
+from joulemesh.world.traces import Snapshot
 
 if TYPE_CHECKING:
     from joulemesh.planning.advice import Answer

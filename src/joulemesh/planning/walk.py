@@ -57,9 +57,8 @@ from joulemesh.registries import POLICIES
 from joulemesh.scenario import Scenario
 from joulemesh.tolerance import affordable, left_of
 from joulemesh.world.links import LinkCosts
-from joulemesh.world.motion import Snapshot
 from joulemesh.world.topology import Graph, components
-from joulemesh.world.traces import Traces
+from joulemesh.world.traces import Snapshot, Traces
 
 __all__ = [
     "CausalPlanner",

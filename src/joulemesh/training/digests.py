@@ -6,13 +6,13 @@ __all__ = ["array_parts", "data_digest", "digest", "partition_parts", "scaling_d
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.data import Dataset, Partition
-from joulemesh.data.own import OnDisk
+if TYPE_CHECKING:
+    from joulemesh.data import Dataset, Partition
 
 
 def digest(parts: Iterable[bytes | memoryview]) -> str:
@@ -44,6 +44,8 @@ def data_digest(data: Dataset) -> str:
 
 def _contents(x: Any) -> NDArray[Any]:
     """Samples; of those on disk a digest of some of them."""
+    from joulemesh.data.own import OnDisk  # what plans alone reads no data
+
     found: NDArray[Any] = x.fingerprint() if isinstance(x, OnDisk) else x
     return found
 

@@ -15,21 +15,25 @@ __all__ = [
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.contract import lossy_mixing
-from joulemesh.aggregation.gossip import SparseMatrix, metropolis_mixing
+from joulemesh.aggregation.gossip import metropolis_mixing
 from joulemesh.aggregation.patterned import Patterned
-from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Scheme
 from joulemesh.base.errors import ScenarioError
-from joulemesh.planning.losses import Drawn, Outcome
-from joulemesh.planning.plan import Plan
 from joulemesh.scenario.scenario import rounded_to
 from joulemesh.training.recorded import rounded_exchanges
 from joulemesh.training.schedule import Mixing, Schedule
+
+if TYPE_CHECKING:
+    from joulemesh.aggregation.gossip import SparseMatrix
+    from joulemesh.aggregation.route import Route
+    from joulemesh.aggregation.scheme import Scheme
+    from joulemesh.planning.losses import Drawn, Outcome
+    from joulemesh.planning.plan import Plan
 
 MOST_ENTRIES = 500_000_000  # of the matrices of one compiled call
 _DENSE = 1000  # devices; beyond, a static mixing matrix is applied as a sparse one

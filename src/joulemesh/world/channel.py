@@ -12,11 +12,9 @@ from joulemesh.base.errors import Edit, ScenarioError
 from joulemesh.fading import Fading, Links, find
 from joulemesh.scenario import Network, Scenario
 from joulemesh.tables import number_column, read_links, read_table
-from joulemesh.world.motion import Motion, Snapshot
 from joulemesh.world.quantities import stream
 from joulemesh.world.topology import Graph
-
-__all__ = ["Channel", "build_channel", "path_gain"]
+from joulemesh.world.traces import Motion, Snapshot
 
 FloatArray = NDArray[np.float64]
 

@@ -8,11 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.scenario import Scenario
-from joulemesh.world.intervals import Intervals
-from joulemesh.world.limits import require_usable
-from joulemesh.world.quantities import resolve
-
-__all__ = ["DeviceArrays", "build_devices", "round_energy_j", "round_latency_s"]
+from joulemesh.world.quantities import Intervals, require_usable, resolve
 
 FloatArray = NDArray[np.float64]
 

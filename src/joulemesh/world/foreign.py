@@ -9,8 +9,6 @@ says who is there when.
 
 from __future__ import annotations
 
-__all__ = ["devices_of_skiptrain", "links_of_decentralizepy"]
-
 import csv
 import io
 from pathlib import Path

@@ -10,8 +10,6 @@ from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.world import World, build_world
 
-__all__ = ["WORLD_STRIDE", "redrawn", "redrawn_words", "world_seeds", "worlds_of"]
-
 WORLD_STRIDE = 1_000_000
 """Between the seeds of worlds: room for the repetition seeds of each, which count from its own."""
 

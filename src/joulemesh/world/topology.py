@@ -11,13 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from joulemesh.base import machine
 from joulemesh.base.errors import Edit, ScenarioError
 from joulemesh.registries import TOPOLOGIES
 from joulemesh.scenario import Network, Scenario
 from joulemesh.tables import read_links, read_table
 from joulemesh.world.quantities import resolve, stream
-
-__all__ = ["Graph", "Site", "Topology", "build_graph", "components", "links_at", "topology_of"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -148,6 +147,24 @@ def _listed(links: IntArray, site: Site) -> IntArray:
 
 def _links_in(path: str, site: Site) -> IntArray:
     return read_links(read_table(path), path, site.devices)
+
+
+# What planning holds at its peak, measured on rings, complete and geometric graphs.
+_DEVICE_BYTES, _LINK_BYTES = 500, 150
+
+
+def require_room(scenario: Scenario) -> None:
+    """Refuse more devices or links than this machine's memory holds."""
+    count, network = scenario.devices.count, scenario.network
+    estimate = topology_of(network).link_count
+    links = count if estimate is None else int(estimate(count, network))
+    need, have = count * _DEVICE_BYTES + links * _LINK_BYTES, machine.memory_bytes()
+    if need > have:
+        raise ScenarioError(
+            f"devices.count = {count} with {links} links takes about {need / 1e9:.3g} GB to plan, "
+            f"and this machine has {have / 1e9:.3g} GB; lower devices.count, or take fewer links",
+            field="devices.count",
+        )
 
 
 def build_graph(scenario: Scenario) -> Graph:

@@ -1,15 +1,20 @@
 """What a scenario says of its devices over time: who is there, what they harvest, where they are.
 
 The tables are CSV files with a column ``t`` (iterations, from 1) or ``time_s`` (seconds since
-training began) and a column ``device`` (a number or a name); see docs/how-to/traces.md.
+training began) and a column ``device`` (a number or a name); see docs/how-to/traces.md. A row holds
+from its time on until the device's next. What is asked for is what holds at a time; nothing here
+looks ahead of it.
+
+Where devices move, the graph holds every link that ever exists, so that a link keeps its number;
+which of them exist in a snapshot says a mask. A planner sees the present one only.
 """
 
 from __future__ import annotations
 
-__all__ = ["Traces", "build_traces", "read_availability"]
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +23,131 @@ from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.sections import FILES
 from joulemesh.tables import number_column, read_table
-from joulemesh.world.limits import MOST, require_usable
-from joulemesh.world.quantities import resolve
-from joulemesh.world.timed import Timed
+from joulemesh.world.quantities import MOST, require_usable, resolve
+from joulemesh.world.topology import Graph, links_at, topology_of
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """Rows of (time, device, figures), in the order of time.
+
+    Attributes:
+        path: of the file, for messages.
+        seconds: are times seconds since the start, and not iterations?
+        time: float64 [R], ascending.
+        device: int64 [R].
+        value: float64 [R, K]: K figures of the device from that time on.
+        before: float64 [N, K]: what holds before a device's first row.
+        end: what follows the last time: ``"hold"``, ``"repeat"`` or ``"refuse"``.
+    """
+
+    path: str
+    seconds: bool
+    time: FloatArray
+    device: IntArray
+    value: FloatArray
+    before: FloatArray
+    end: str = "hold"
+    _held: dict[tuple[int, bool], FloatArray] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.end == "repeat" and (len(self.changes) < 2 or self.changes[0] < self.start):
+            raise ScenarioError(
+                f'{self.path}: devices.trace_end = "repeat" needs rows of at least two times, '
+                f"none of them before {self.unit}{self.start:g}; add rows, or hold the last"
+            )
+
+    @property
+    def start(self) -> float:
+        """The time at which the first iteration begins."""
+        return 0.0 if self.seconds else 1.0
+
+    @property
+    def unit(self) -> str:
+        """What times are called in a sentence, before their number."""
+        return "time_s = " if self.seconds else "t = "
+
+    @cached_property
+    def changes(self) -> FloatArray:
+        """The different times of rows, ascending."""
+        return np.unique(self.time)
+
+    @cached_property
+    def period(self) -> float:
+        """How long the rows last from the start on: the last as long as the one before it.
+
+        A single one lasts as long as there are iterations.
+        """
+        if len(self.changes) < 2:
+            return np.inf
+        last, previous = self.changes[-1], self.changes[-2]
+        return float(2 * last - previous - self.start)
+
+    def when(self, iteration: int, elapsed_s: float) -> float:
+        """The time at which an iteration (from 0) begins, after so many seconds."""
+        return elapsed_s if self.seconds else iteration + 1.0
+
+    def snapshot(self, when: float) -> tuple[int, bool]:
+        """How many rows hold or have held by a time, and whether the rows have repeated."""
+        over = when - self.start >= self.period
+        if self.end == "refuse" and over:
+            raise ScenarioError(
+                f"{self.path} ends with {self.unit}{self.changes[-1]:g}, and "
+                f"{self.unit}{when:g} is wanted; lower plan.iterations, add rows, or set "
+                'devices.trace_end to "hold" or "repeat"'
+            )
+        again = self.end == "repeat" and over
+        if again:
+            when = (when - self.start) % self.period + self.start
+        return int(np.searchsorted(self.time, when, side="right")), again
+
+    def at(self, when: float) -> FloatArray:
+        """float64 [N, K]: what holds at a time."""
+        return self.held(self.snapshot(when))
+
+    def held(self, snapshot: tuple[int, bool]) -> FloatArray:
+        """float64 [N, K]: what holds in a snapshot."""
+        if snapshot not in self._held:
+            if len(self._held) > 1:
+                self._held.clear()  # times come in order: few are asked for again
+            self._held[snapshot] = self._latest(*snapshot)
+        return self._held[snapshot]
+
+    def _latest(self, rows: int, again: bool) -> FloatArray:
+        values = self.before.copy()
+        for stop in ([len(self.device)] if again else []) + [rows]:
+            latest = np.full(len(values), -1)
+            np.maximum.at(latest, self.device[:stop], np.arange(stop))
+            known = latest >= 0
+            values[known] = self.value[latest[known]]
+        return values
+
+    def integral(self, start: float, stop: float) -> FloatArray:
+        """float64 [N, K]: the figures summed over the seconds from start to stop."""
+        total = np.zeros_like(self.before)
+        while start < stop:
+            until = min(stop, self.next_change(start))
+            total += self.at(start) * (until - start)
+            start = until
+        return total
+
+    def next_change(self, when: float) -> float:
+        """The first time after one at which something may change."""
+        if self.end == "refuse" and when < self.start + self.period:
+            later = self.changes[self.changes > when]
+            return float(later[0]) if len(later) else self.start + self.period
+        if self.end != "repeat":
+            later = self.changes[self.changes > when]
+            return float(later[0]) if len(later) else np.inf
+        begun = (when - self.start) // self.period * self.period
+        later = self.changes[self.changes + begun > when]
+        found = float(later[0]) + begun if len(later) else begun + self.period + self.start
+        return found if found > when else float(np.nextafter(when, np.inf))
+
+
 BoolArray = NDArray[np.bool_]
 Columns = dict[str, list[str]]
 
@@ -340,3 +464,99 @@ def _intervals(
             figures={"path": path, "row": row + 2, "start": start[row]},
         )
     return seconds, start, stop
+
+
+Snapshot: TypeAlias = tuple[int, bool]
+"""Which rows of the trace of positions hold; see `Timed.snapshot`."""
+
+_MOST = 50_000_000  # links of all snapshots together
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """Where devices are, and which links exist there.
+
+    Attributes:
+        positions: the trace.
+        edges: int64 [E, 2]: every link that exists in some snapshot.
+        links: bool [E] of each snapshot; empty if the links are the same in all of them.
+    """
+
+    positions: Timed
+    edges: IntArray
+    links: dict[Snapshot, BoolArray] = field(default_factory=dict, repr=False)
+
+    @property
+    def rewires(self) -> bool:
+        """Do the links themselves change?"""
+        return bool(self.links)
+
+    @property
+    def first(self) -> Snapshot:
+        """With which training begins."""
+        return self.positions.snapshot(self.positions.start)
+
+    def exists(self, snapshot: Snapshot) -> BoolArray:
+        """bool [E]: the links that exist."""
+        return self.links[snapshot] if self.links else np.ones(len(self.edges), np.bool_)
+
+    def distance_m(self, snapshot: Snapshot) -> FloatArray:
+        """float64 [E]: how long the links are; where there is none, as long as the shortest."""
+        ends = self.positions.held(snapshot)[self.edges]
+        with np.errstate(all="ignore"):
+            length_m = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+        exists = self.exists(snapshot)
+        return np.asarray(np.where(exists, length_m, length_m[exists].min(initial=np.inf)))
+
+
+def build_motion(scenario: Scenario, graph: Graph, positions: Timed) -> tuple[Motion, Graph]:
+    """The motion of a scenario's devices, and the graph of all links that ever exist."""
+    _require_places(scenario)
+    first = positions.snapshot(positions.start)
+    if not topology_of(scenario.network).by_place:
+        stands = Graph(graph.devices, graph.edges, positions.held(first), graph.ring)
+        return Motion(positions, graph.edges), stands
+    keys: dict[Snapshot, IntArray] = {}
+    count = 0
+    for snapshot in _snapshots(positions):
+        edges = links_at(scenario, positions.held(snapshot))
+        keys[snapshot] = edges[:, 0] * graph.devices + edges[:, 1]
+        count += len(keys[snapshot])
+        if count > _MOST:
+            raise ScenarioError(
+                f"{positions.path} gives {len(keys)} snapshots and more than {_MOST:,} links in "
+                "all; write fewer times"
+            )
+    union = np.unique(np.concatenate(list(keys.values())))
+    edges = np.stack(np.divmod(union, graph.devices), axis=1)
+    links = {snapshot: np.isin(union, key) for snapshot, key in keys.items()}
+    return Motion(positions, edges, links), Graph(graph.devices, edges, positions.held(first))
+
+
+def _snapshots(positions: Timed) -> Iterator[Snapshot]:
+    """Every one that an iteration may find, each once."""
+    times = np.concatenate([[positions.start], positions.changes])
+    times = times[times >= positions.start]
+    if positions.end == "repeat":
+        times = np.concatenate([times, times + positions.period])
+    seen: set[Snapshot] = set()
+    for time in times.tolist():
+        snapshot = positions.snapshot(time)
+        if snapshot not in seen:
+            seen.add(snapshot)
+            yield snapshot
+
+
+def _require_places(scenario: Scenario) -> None:
+    network = scenario.network
+    for name, given in (
+        ("network.gains", network.gains is not None),
+        ("network.fading", network.fading.startswith("trace:")),
+        ("network.links", network.links is not None),
+        ("network.interference_m", network.interference_m is not None),
+    ):
+        if given:
+            raise ScenarioError(
+                f"{name} is worked out for devices that stay where they are, and devices.positions "
+                "moves them; leave one of the two out"
+            )

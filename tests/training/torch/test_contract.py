@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 import joulemesh
 from joulemesh.aggregation.contract import execute
 from joulemesh.data import partition
-from joulemesh.methods import Setting
+from joulemesh.methods import Setting, build
+from joulemesh.methods.base import METHODS
 from joulemesh.methods.fedavg import star, star_route
-from joulemesh.methods.registry import METHODS, build
 from joulemesh.models import from_torch
 from joulemesh.planning.losses import tries_of
 from joulemesh.registries import SCHEMES

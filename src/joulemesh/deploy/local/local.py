@@ -41,8 +41,7 @@ from joulemesh.deploy.record.history import FileTail, History, read_history
 from joulemesh.deploy.settings import Settings
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
-from joulemesh.world.timed import Timed
-from joulemesh.world.traces import read_availability
+from joulemesh.world.traces import Timed, read_availability
 
 # What a device does after a line of this kind.
 _AFTER = {

@@ -78,7 +78,7 @@ class Exchange:
         awaited: the messages that the route has for it.
         own: [P], its own parameters.
 
-    >>> from joulemesh.aggregation.schemes.ring import RingPeer
+    >>> from joulemesh.aggregation.ring import RingPeer
     >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=0,
     ...                     forward=[True, True, False], bits=8.0, repeats=2, uses=2)
     >>> exchange = Exchange(RingPeer(1, route), Awaited(route, 1), np.array([3.0]))

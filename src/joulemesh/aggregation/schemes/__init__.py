@@ -1,1 +1,0 @@
-"""The built-in aggregation schemes, one per file; each registers itself in `SCHEMES`."""

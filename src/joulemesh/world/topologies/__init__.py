@@ -1,1 +1,0 @@
-"""The built-in topologies, one file each."""
