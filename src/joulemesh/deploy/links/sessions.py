@@ -53,7 +53,7 @@ from joulemesh.deploy.links.transfers import (
 )
 from joulemesh.deploy.transport import Address, Reason, Refusal, Roster, TransportError
 from joulemesh.deploy.transport.connection import Endpoint
-from joulemesh.deploy.transport.gate import Caller, Peer
+from joulemesh.deploy.transport.gate import Caller, Peer, calling
 from joulemesh.deploy.transport.tcp import TcpTransport
 from joulemesh.deploy.wire import Terms, wire_type
 from joulemesh.tables import read_table
@@ -274,13 +274,11 @@ async def measure_links(pack: DevicePack, order: Order) -> list[Timed]:
 async def _to_neighbour(pack: DevicePack, device: int, rule: Rule) -> Timed:
     host = pack.hosts[device]
     ends = (pack.name, host.name)
-    caller = Caller(Endpoint(pack.identity, host.name, Address(host.address, host.port)))
     try:
-        return await time_way(caller, "push", rule, ends)
+        with calling(pack.identity, host) as caller:
+            return await time_way(caller, "push", rule, ends)
     except TransportError as error:
         return Timed(*ends, trouble=str(error))
-    finally:
-        caller.close()
 
 
 async def listen_in_fleet(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -27,9 +28,10 @@ from joulemesh.deploy.messages import FleetRoster
 from joulemesh.deploy.operator.control import JOURNAL_CALL, MODEL_CALL, PROBE, ROSTER, STATUS, TAIL
 from joulemesh.deploy.operator.standing import Probe, Standing, probe
 from joulemesh.deploy.record.history import JournalTail
-from joulemesh.deploy.transport import Address, Reason, TransportError
-from joulemesh.deploy.transport.connection import Endpoint
-from joulemesh.deploy.transport.gate import Caller
+from joulemesh.deploy.transport import Reason, TransportError
+from joulemesh.deploy.transport.gate import Caller, calling
+
+Made = TypeVar("Made")
 
 JOURNALS, MODELS = "journals", "models"
 HERE = "this machine"
@@ -78,13 +80,10 @@ class Operator:
         raise TransportError(Reason.UNREACHABLE, "; ".join(failed))
 
     async def standings(self) -> list[Standing]:
-        room = asyncio.Semaphore(_AT_ONCE)
+        async def one(host: Host) -> Standing:
+            return await self.standing(self.fleet.number(host.name))
 
-        async def one(device: int) -> Standing:
-            async with room:
-                return await self.standing(device)
-
-        return list(await asyncio.gather(*map(one, map(self.fleet.number, self.hosts))))
+        return await _each(one, self.hosts.values())
 
     async def standing(self, device: int) -> Standing:
         host = self.places[self.fleet.names[device]]
@@ -106,18 +105,15 @@ class Operator:
         hosts, digest = list(self.hosts.values()), self.fleet.digest
         direct = await asyncio.gather(*(probe(self.identity, HERE, one, digest) for one in hosts))
         found = [replace(one, trouble=_down(one)) for one in direct]
-        room = asyncio.Semaphore(1 if rate else _AT_ONCE)
 
         async def from_device(host: Host) -> list[Probe]:
-            async with room:
-                seen = await self._from_device(host, planned_bps, rate=rate)
-                done(host.name)
-                return seen
+            seen = await self._from_device(host, planned_bps, rate=rate)
+            done(host.name)
+            return seen
 
         up = [host for host, one in zip(hosts, direct, strict=True) if one.version]
-        for seen in await asyncio.gather(*(from_device(host) for host in up)):
-            found += seen
-        return found
+        each = await _each(from_device, up, 1 if rate else _AT_ONCE)
+        return [*found, *chain.from_iterable(each)]
 
     async def _from_device(
         self, host: Host, planned_bps: Callable[[str, str], float | None], *, rate: bool
@@ -142,18 +138,17 @@ class Operator:
         ]
 
     async def collect(self, *, models: bool = False) -> dict[str, str]:
-        room, failed = asyncio.Semaphore(_AT_ONCE), {}
+        failed = {}
 
         async def one(host: Host) -> None:
-            async with room:
-                try:
-                    if models:
-                        await self._collect_model(host)
-                    await self._collect(host, make_folder(self.folder / JOURNALS / host.name))
-                except TransportError as error:
-                    failed[host.name] = _with_remedy(error)
+            try:
+                if models:
+                    await self._collect_model(host)
+                await self._collect(host, make_folder(self.folder / JOURNALS / host.name))
+            except TransportError as error:
+                failed[host.name] = _with_remedy(error)
 
-        await asyncio.gather(*(one(host) for host in self.hosts.values()))
+        await _each(one, self.hosts.values())
         return failed
 
     async def _collect(self, host: Host, place: Path) -> None:
@@ -191,15 +186,21 @@ class Operator:
             return f"{tail.name} sends something that is no journal"
         return ""
 
-    @contextmanager
-    def call(self, host: Host) -> Iterator[Caller]:
-        if not host.address:
-            raise TransportError(Reason.NAME_NOT_FOUND, "hosts.csv has no address for it")
-        caller = Caller(Endpoint(self.identity, host.name, Address(host.address, host.port)))
-        try:
-            yield caller
-        finally:
-            caller.close()
+    def call(self, host: Host) -> AbstractContextManager[Caller]:
+        return calling(self.identity, host)
+
+
+async def _each(
+    work: Callable[[Host], Awaitable[Made]], hosts: Iterable[Host], at_once: int = _AT_ONCE
+) -> list[Made]:
+    """What work gives for every host, with so many under way at a time."""
+    room = asyncio.Semaphore(at_once)
+
+    async def one(host: Host) -> Made:
+        async with room:
+            return await work(host)
+
+    return list(await asyncio.gather(*map(one, hosts)))
 
 
 async def _files(

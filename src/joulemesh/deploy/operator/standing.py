@@ -13,9 +13,8 @@ from pydantic import TypeAdapter
 from joulemesh._version import __version__
 from joulemesh.deploy.fleet.certificates import Identity
 from joulemesh.deploy.fleet.hosts import Host
-from joulemesh.deploy.transport import Address, Reason, TransportError
-from joulemesh.deploy.transport.connection import Endpoint
-from joulemesh.deploy.transport.gate import Caller
+from joulemesh.deploy.transport import Reason, TransportError
+from joulemesh.deploy.transport.gate import Caller, calling
 
 
 @dataclass(frozen=True)
@@ -92,15 +91,13 @@ async def probe(
     found = Probe(here, host.name, str(host), reachable=False)
     if not host.address:
         return replace(found, address="", trouble="hosts.csv has no address for it; fill it in")
-    caller = Caller(Endpoint(identity, host.name, Address(host.address, host.port)))
     try:
-        return await _asked(caller, found, plan, min(payload_bytes, MOST_BYTES))
+        with calling(identity, host) as caller:
+            return await _asked(caller, found, plan, min(payload_bytes, MOST_BYTES))
     except TransportError as fault:
         silent = fault.reason in _SILENT
         shown = "" if silent or "certificate" not in fault.reason else str(fault.reason)
         return replace(found, reachable=not silent, certificate=shown, trouble=str(fault))
-    finally:
-        caller.close()
 
 
 async def _asked(caller: Caller, found: Probe, plan: str, payload_bytes: int) -> Probe:

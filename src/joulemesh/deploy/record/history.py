@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from joulemesh.base.bounded import JOURNAL, JOURNAL_LINE, open_bounded
 from joulemesh.base.errors import ScenarioError
@@ -348,22 +349,12 @@ def _view_events(histories: Sequence[History]) -> list[tuple[Event, View]]:
     return made
 
 
+_VIEW = TypeAdapter(View)
+
+
 def _view(event: Event) -> View:
-    said = event.figures
-    cut, gifts = (
-        tuple((int(a), int(b)) for a, b in said.get(name, ())) for name in ("cut", "gifts")
-    )
-    return View(
-        number=int(said["number"]),
-        start=max(1, int(said["start"])),
-        members=tuple(int(one) for one in said["members"]),
-        left_j=tuple(float(one) for one in said.get("left_j", ())),
-        elapsed_s=float(said.get("elapsed_s", 0.0)),
-        digest=str(said.get("digest", "")),
-        cut=cut,
-        gifts=gifts,
-        pace=tuple(float(one) for one in said.get("pace", ())),
-    )
+    figures = event.figures
+    return _VIEW.validate_python({**figures, "start": max(1, figures["start"])})
 
 
 def disagreements(histories: Sequence[History]) -> tuple[str, ...]:

@@ -13,9 +13,11 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -23,6 +25,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from joulemesh.deploy.fleet.certificates import Identity, IdentityError, Role, bearer_of
+from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.transport import Address, Reason, Refusal, TransportError
 from joulemesh.deploy.transport.connection import (
     FRAME_BYTES,
@@ -426,6 +429,18 @@ class Caller:
         if self.connection is not None:
             self.connection.close()
             self.connection = None
+
+
+@contextmanager
+def calling(identity: Identity, host: Host) -> Iterator[Caller]:
+    """Calls of one device, over a connection that is closed at the end."""
+    if not host.address:
+        raise TransportError(Reason.NAME_NOT_FOUND, "hosts.csv has no address for it")
+    caller = Caller(Endpoint(identity, host.name, Address(host.address, host.port)))
+    try:
+        yield caller
+    finally:
+        caller.close()
 
 
 async def _ask(connection: Connection, call: str, pieces: Iterable[bytes]) -> None:
