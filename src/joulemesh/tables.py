@@ -11,16 +11,18 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.base.errors import ScenarioError, UnitError
+from joulemesh.base.files import write_text
 from joulemesh.base.units import parse
 
-__all__ = ["is_number", "number_column", "read_links", "read_table", "table_of"]
+__all__ = ["is_number", "merge_rows", "number_column", "read_links", "read_table", "table_of"]
 
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -163,3 +165,26 @@ def read_links(columns: dict[str, list[str]], path: str | Path, count: int) -> N
             f"different devices of 0..{count - 1}"
         )
     return ends.astype(np.int64)
+
+
+def merge_rows(
+    path: Path,
+    columns: Mapping[str, Sequence[str]],
+    rows: Sequence[Mapping[str, str]],
+    key: Sequence[str],
+) -> int:
+    """Write a CSV file whose rows are replaced by those with the same key, or followed by them.
+
+    Columns and rows that are not among the new ones stay as they are. Gives the number of rows.
+    """
+    kept = dict[tuple[str, ...], dict[str, str]]()
+    old = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+    for row in (*old, *rows):
+        kept.setdefault(tuple(row[name] for name in key), {}).update(row)
+    text = io.StringIO()
+    header = dict.fromkeys([*columns, *chain.from_iterable(rows)])
+    writer = csv.DictWriter(text, list(header), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(kept.values())
+    write_text(path, text.getvalue())
+    return len(kept)

@@ -16,7 +16,7 @@ from joulemesh.deploy.fleet.certificates import bearer_of, check_name, derived_k
 from joulemesh.deploy.fleet.fleet import numbered_names, task_of
 from joulemesh.deploy.fleet.hosts import Host, hosts_text
 from joulemesh.deploy.fleet.pack import medium_notes, roster_names, sources
-from joulemesh.deploy.links.sessions import _both_ways, links_text, parse_address, row_of
+from joulemesh.deploy.links.sessions import _both_ways, parse_address, row_of
 from joulemesh.deploy.links.transfers import LinkFigures, Rate, Rule, Timed, half_width, rate_of
 from joulemesh.deploy.local.emulate import Measured, too_fast
 from joulemesh.deploy.local.local import free_ports
@@ -98,7 +98,6 @@ def test_a_row_of_links() -> None:
     row = row_of(LinkFigures(0, 1, timed), now=dt.datetime(2026, 11, 16))
     assert (row["rate_bps"], row["together_bps"], row["retransmitted"]) == ("2e+06", "", "0")
     assert row["rate_bps_source"] == "measured 2026-11-16: 2 transfers of 125 kB, alone"
-    assert links_text(["i", "to"], [{"i": "0", "to": "a,b"}, {"i": "1"}]) == 'i,to\n0,"a,b"\n1,\n'
 
 
 def test_an_emulation_that_would_measure_the_machine() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import platform
@@ -19,12 +17,11 @@ import numpy as np
 
 from joulemesh._version import __version__
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import write_text
 from joulemesh.base.machine import cpus
 from joulemesh.meters import Meter, MeterError
 from joulemesh.meters.meter import flag, model_of_board, number_of
 from joulemesh.study.statistics import estimate
-from joulemesh.tables import read_table
+from joulemesh.tables import merge_rows, read_table
 
 _CPUS = "sys/devices/system/cpu"
 _LIBRARIES = ("jax", "jaxlib", "torch", "tensorflow")  # those that are loaded are told
@@ -532,17 +529,5 @@ def write_row(path: str | Path, row: Mapping[str, str]) -> bool:
     """
     path = Path(path)
     columns = check_table(path)
-    names = columns.get(_NAME, [])
-    header = list(dict.fromkeys([*columns, *row]))
-    had = row[_NAME] in names
-    rows = [{column: cells[k] for column, cells in columns.items()} for k in range(len(names))]
-    if had:
-        rows[names.index(row[_NAME])].update(row)
-    else:
-        rows.append(dict(row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, header, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())
-    return had
+    merge_rows(path, columns, [row], [_NAME])
+    return row[_NAME] in columns.get(_NAME, [])

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import csv
 import datetime as dt
 import hashlib
-import io
 import json
 import secrets
 from collections import defaultdict
@@ -27,7 +25,6 @@ from pydantic import TypeAdapter
 
 from joulemesh._version import __version__
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import write_text
 from joulemesh.base.units import si
 from joulemesh.deploy.fleet.certificates import (
     Authority,
@@ -56,7 +53,7 @@ from joulemesh.deploy.transport.connection import Endpoint
 from joulemesh.deploy.transport.gate import Caller, Peer, calling
 from joulemesh.deploy.transport.tcp import TcpTransport
 from joulemesh.deploy.wire import Terms, wire_type
-from joulemesh.tables import read_table
+from joulemesh.tables import merge_rows, read_table
 
 if TYPE_CHECKING:
     from joulemesh.deploy.operator.operator import Operator
@@ -364,24 +361,6 @@ async def tell_all(operator: Operator) -> None:
     await asyncio.gather(*(tell(name) for name in operator.fleet.names))
 
 
-COLUMNS = (
-    "i",
-    "j",
-    "rate_bps",
-    "rate_bps_low",
-    "rate_bps_high",
-    "rate_bps_source",
-    "alone_bps",
-    "together_bps",
-    "rtt_s",
-    "retransmitted",
-    "bytes",
-    "transfers",
-    "from",
-    "to",
-)
-
-
 def row_of(link: LinkFigures, use: str = "lower", now: dt.datetime | None = None) -> dict[str, str]:
     taken, rate = link.chosen(use), link.rate(use)
     how = "with all links in use" if taken is link.together else "alone"
@@ -412,31 +391,9 @@ def _cell(figure: float) -> str:
 
 
 def update_links(path: Path, rows: Sequence[Mapping[str, str]]) -> int:
-    """Put rows into a file: in the place of those of the same direction, or at its end."""
-    # Columns that somebody has added keep their cells, and rows that were not measured now stay.
-    kept: dict[tuple[str, str], dict[str, str]] = {}
-    header: list[str] = []
-    if path.exists():
-        columns = read_table(path)
-        header = list(columns)
-        if not {"i", "j"} <= set(header):
-            raise ScenarioError(
-                f"{path} has the columns {', '.join(header)}, and no i and j; give another --out"
-            )
-        for cells in zip(*columns.values(), strict=True):
-            row = dict(zip(header, cells, strict=True))
-            kept[row["i"], row["j"]] = row
-    for new in rows:
-        kept.setdefault((new["i"], new["j"]), {}).update(new)
-    given = {name for new in rows for name in new}
-    header += [name for name in COLUMNS if name in given and name not in header]
-    write_text(path, links_text(header, list(kept.values())))
-    return len(kept)
-
-
-def links_text(header: Sequence[str], rows: Sequence[Mapping[str, str]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, header, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    columns = read_table(path) if path.exists() else {}
+    if columns and not {"i", "j"} <= set(columns):
+        raise ScenarioError(
+            f"{path} has the columns {', '.join(columns)}, and no i and j; give another --out"
+        )
+    return merge_rows(path, columns, rows, ("i", "j"))
