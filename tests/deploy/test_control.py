@@ -24,12 +24,14 @@ from joulemesh.deploy.effects import Commit
 from joulemesh.deploy.fleet.certificates import Authority, make_identity
 from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
+from joulemesh.deploy.links import transfers
+from joulemesh.deploy.links.sessions import link_service
 from joulemesh.deploy.local.local import free_ports
 from joulemesh.deploy.messages import FleetRoster
-from joulemesh.deploy.operator import control, standing
+from joulemesh.deploy.operator import control
 from joulemesh.deploy.operator.control import STATUS, Control
 from joulemesh.deploy.operator.operator import HERE, Operator
-from joulemesh.deploy.operator.standing import MOST_BYTES, Probe, Standing, probe
+from joulemesh.deploy.operator.standing import Probe, Standing, probe
 from joulemesh.deploy.record.history import JournalTail
 from joulemesh.deploy.transport import Address, Reason, Refusal, Roster, TransportError
 from joulemesh.deploy.transport.connection import Endpoint, Kind
@@ -69,7 +71,7 @@ class Port:
             self.pack.identity, roster, terms, mine, refused=self.refusals.append
         )
         self.control = Control(self.pack, self.standing, self.run)
-        self.transport.calls.update(self.control.calls)
+        self.transport.calls.update({**self.control.calls, **link_service(self.pack).calls})
 
     def standing(self) -> Standing:
         return Standing(self.pack.device, "forged\x1b", "training", iteration=2, iterations=3)
@@ -208,22 +210,6 @@ def test_questions_that_make_no_sense_are_refused(lab: Path, question: bytes) ->
     carry_out(work)
 
 
-def test_an_echo_without_end_is_cut_off(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "MOST_BYTES", 100_000)
-    assert MOST_BYTES > 100_000
-
-    async def work() -> None:
-        async with running(lab, "device-0") as ports:
-            own = ports["device-0"].pack
-            near = DevicePack.load(lab / "devices" / "device-1").identity
-            found = await probe(
-                near, "device-1", own.hosts[0], own.fleet.digest, payload_bytes=2**20
-            )
-            assert "more than 100,000 bytes" in found.trouble
-
-    carry_out(work)
-
-
 def test_journals_are_copied_once_and_again_when_they_have_grown(lab: Path) -> None:
     async def work() -> None:
         async with running(lab, "device-0") as ports:
@@ -255,12 +241,12 @@ def test_journals_are_copied_once_and_again_when_they_have_grown(lab: Path) -> N
 def test_what_is_wrong_with_a_device_that_answers_is_said(
     lab: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], said: str
 ) -> None:
-    true = standing.Greeting
+    true = transfers.Hello
 
     def lie(*figures: Any) -> Any:
         return replace(true(*figures), **change)
 
-    monkeypatch.setattr(control, "Greeting", lie)
+    monkeypatch.setattr(transfers, "Hello", lie)
 
     async def work() -> None:
         async with running(lab, "device-0") as ports:

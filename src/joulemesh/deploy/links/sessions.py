@@ -251,7 +251,15 @@ def link_service(pack: DevicePack) -> LinkService:
         return await measure_links(pack, order)
 
     model_bytes = int(-(-pack.fleet.work.model_bits // 8))
-    return LinkService(pack.name, permit, most_bytes=model_bytes, measure=measure)
+    until = pack.identity.bearer.not_after.timestamp()
+    return LinkService(
+        pack.name,
+        permit,
+        most_bytes=model_bytes,
+        measure=measure,
+        plan=pack.fleet.digest,
+        until=until,
+    )
 
 
 async def measure_links(pack: DevicePack, order: Order) -> list[Timed]:

@@ -165,7 +165,10 @@ class Hello:
     name: str  # what it is called; empty if nobody has named it
     version: str
     most_bytes: int  # of a transfer that it takes
-    taken: int = 0  # bytes that have come
+    taken: int  # bytes that have come
+    at: float  # Unix seconds by its clock
+    plan: str  # digest of the plan that it carries out; empty without a fleet
+    until: float  # last moment of its certificate, in Unix seconds
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,7 @@ _COUNTED: TypeAdapter[TcpFigures | None] = TypeAdapter(TcpFigures | None)
 
 
 async def hello(caller: Caller) -> Hello:
-    return await _push(caller, 0)
+    return await push(caller, 0)
 
 
 async def tell_done(caller: Caller) -> None:
@@ -236,7 +239,7 @@ async def time_way(caller: Caller, way: Way, rule: Rule, ends: tuple[str, str]) 
 
 async def _transfer(caller: Caller, way: Way, payload_bytes: int) -> None:
     if way == "push":
-        came = (await _push(caller, payload_bytes)).taken
+        came = (await push(caller, payload_bytes)).taken
     else:
         wanted = json.dumps({"bytes": payload_bytes}).encode()
         came = sum([len(piece) async for piece in caller.stream(PULL, wanted, _LONGEST_S)])
@@ -251,13 +254,13 @@ async def _trip_s(caller: Caller) -> float:
     taken = []
     for _ in range(_TRIPS):
         start = time.perf_counter()
-        await _push(caller, 0)
+        await push(caller, 0)
         taken.append(time.perf_counter() - start)
     return statistics.median(taken)
 
 
-async def _push(caller: Caller, payload_bytes: int) -> Hello:
-    within_s = _LONGEST_S if payload_bytes else _CALL_S
+async def push(caller: Caller, payload_bytes: int, longest_s: float = _LONGEST_S) -> Hello:
+    within_s = longest_s if payload_bytes else _CALL_S
     return await caller.get(_HELLO, PUSH, pieces(payload_bytes), within_s)
 
 
@@ -284,8 +287,10 @@ class LinkService:
         *,
         most_bytes: int = LEAST_LIMIT,
         measure: Callable[[Order], Awaitable[list[Timed]]] | None = None,
+        plan: str = "",
+        until: float = 0.0,
     ) -> None:
-        self._name, self._permit = name, permit
+        self._name, self._permit, self._plan, self._until = name, permit, plan, until
         self._most, self._measure = max(most_bytes, LEAST_LIMIT), measure
         self._under_way: Counter[str] = Counter()
         self._measuring = asyncio.Lock()
@@ -317,7 +322,8 @@ class LinkService:
             async for piece in coming:
                 taken += len(piece)
                 self._check(taken, until)
-        yield json.dumps(asdict(Hello(self._name, __version__, self._most, taken))).encode()
+        about = (time.time(), self._plan, self._until)
+        yield json.dumps(asdict(Hello(self._name, __version__, self._most, taken, *about))).encode()
 
     async def _pull(self, peer: Peer, coming: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         until = time.monotonic() + _LONGEST_S

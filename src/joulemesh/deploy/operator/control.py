@@ -1,8 +1,7 @@
 """What a running node tells the fleet's operator, and lets neighbours measure.
 
 The calls share the node's port and its gate. ``roster`` brings one that the authority has signed;
-nothing else changes anything. All of them are for the holder of the operator's certificate, but
-``echo`` also for the node's neighbours.
+nothing else changes anything. All of them are for the holder of the operator's certificate.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from joulemesh._version import __version__
 from joulemesh.base.bounded import JOURNAL, NODE_STATE, open_bounded, parse_json
 from joulemesh.base.errors import JoulemeshError
 from joulemesh.deploy.device.journal import JOURNAL as IN_USE
@@ -28,7 +26,7 @@ from joulemesh.deploy.device.model import CARD, CONFIG, FILE
 from joulemesh.deploy.fields import read_record
 from joulemesh.deploy.fleet.pack import DevicePack
 from joulemesh.deploy.messages import FleetRoster
-from joulemesh.deploy.operator.standing import ECHO, MOST_BYTES, Greeting, Standing, probe
+from joulemesh.deploy.operator.standing import Standing, probe
 from joulemesh.deploy.transport import Reason, TransportError
 from joulemesh.deploy.transport.gate import Answer, Peer, checked, question
 
@@ -53,7 +51,6 @@ class Control:
     ) -> None:
         self._pack, self._standing, self._run = pack, standing, run
         self._settle, self._model = settle, model
-        self._until = pack.identity.bearer.not_after.timestamp()
         self._probing = asyncio.Lock()
         self.enrol: Callable[[FleetRoster], int] | None = None
         """Takes a roster, and gives the number of the newest; None if the device has ended."""
@@ -68,7 +65,6 @@ class Control:
             JOURNAL_CALL: self._journal,
             MODEL_CALL: self._send_model,
             TAIL: self._tail,
-            ECHO: self._echo,
         }
 
     async def _status(self, request: bytes) -> Any:
@@ -146,20 +142,6 @@ class Control:
         yield json.dumps({"from": begin, "bytes": size - begin}).encode()
         for piece in _pieces(path, begin, size):
             yield piece
-
-    async def _echo(self, peer: Peer, coming: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        taken, pack = 0, self._pack
-        if peer.role != "operator" and peer.device not in pack.neighbours:
-            raise TransportError(
-                Reason.NOT_A_NEIGHBOUR, f"{peer.name} is no neighbour of {pack.name}"
-            )
-        async for piece in coming:
-            taken += len(piece)
-            if taken > MOST_BYTES:
-                raise TransportError(Reason.TOO_LARGE, f"more than {MOST_BYTES:,} bytes")
-        digest = pack.fleet.digest
-        said = Greeting(pack.name, time.time(), __version__, digest, self._until, taken)
-        yield json.dumps(asdict(said)).encode()
 
 
 def _require_operator(peer: Peer) -> None:

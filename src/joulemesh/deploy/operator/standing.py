@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-from pydantic import TypeAdapter
 
 from joulemesh._version import __version__
 from joulemesh.deploy.fleet.certificates import Identity
 from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.links.transfers import LEAST_LIMIT, Hello, push
 from joulemesh.deploy.transport import Reason, TransportError
 from joulemesh.deploy.transport.gate import Caller, calling
 
@@ -59,30 +56,11 @@ class Probe:
     trouble: str = ""  # what is wrong, and what to do about it; empty if nothing is
 
 
-ECHO = "control/echo"
-MOST_BYTES = 32 * 2**20
-_PIECE = 64 * 1024
 _WARM_UP = 256 * 1024  # after which a connection has found its speed
-_CALL_S = 5.0
 _LONGEST_S = 60.0
 _CLOCK_S = 5.0  # by which a clock may be off without a word
 _EXPIRES = dt.timedelta(days=14)
 _SILENT = (Reason.NAME_NOT_FOUND, Reason.UNREACHABLE, Reason.LATE)
-
-
-@dataclass(frozen=True)
-class Greeting:
-    """What a device says of itself to whoever may ask."""
-
-    name: str
-    at: float  # Unix seconds by its clock
-    version: str
-    plan: str  # digest of the plan that it carries out
-    until: float  # last moment of its certificate, in Unix seconds
-    taken: int = 0  # bytes that came with the question
-
-
-_GREETING = TypeAdapter(Greeting)
 
 
 async def probe(
@@ -93,7 +71,7 @@ async def probe(
         return replace(found, address="", trouble="hosts.csv has no address for it; fill it in")
     try:
         with calling(identity, host) as caller:
-            return await _asked(caller, found, plan, min(payload_bytes, MOST_BYTES))
+            return await _asked(caller, found, plan, min(payload_bytes, LEAST_LIMIT))
     except TransportError as fault:
         silent = fault.reason in _SILENT
         shown = "" if silent or "certificate" not in fault.reason else str(fault.reason)
@@ -101,34 +79,32 @@ async def probe(
 
 
 async def _asked(caller: Caller, found: Probe, plan: str, payload_bytes: int) -> Probe:
-    await _echo(caller, 0)  # which connects
+    await push(caller, 0)  # which connects
     begun, told_at = time.monotonic(), time.time()
-    greeting = await _echo(caller, 0)
+    hello = await push(caller, 0)
     trip_s = time.monotonic() - begun
-    until = dt.datetime.fromtimestamp(min(max(greeting.until, 0.0), 4e9), dt.UTC)
+    until = dt.datetime.fromtimestamp(min(max(hello.until, 0.0), 4e9), dt.UTC)
     found = replace(
         found,
         reachable=True,
         certificate=f"valid until {until:%Y-%m-%d}",
-        clock_s=greeting.at - (told_at + trip_s / 2),
-        version=greeting.version[:40],
-        trouble=_trouble(greeting, plan, greeting.at - told_at, until),
+        clock_s=hello.at - (told_at + trip_s / 2),
+        version=hello.version[:40],
+        trouble=_trouble(hello, plan, hello.at - told_at, until),
     )
     if not payload_bytes:
         return found
-    await _echo(caller, min(_WARM_UP, payload_bytes))
+    await push(caller, min(_WARM_UP, payload_bytes), _LONGEST_S)
     begun = time.monotonic()
-    answer = await _echo(caller, payload_bytes)
+    answer = await push(caller, payload_bytes, _LONGEST_S)
     taken_s = max(time.monotonic() - begun - trip_s, 1e-6)
     return replace(found, rate_bps=8 * answer.taken / taken_s)
 
 
-def _trouble(greeting: Greeting, plan: str, off_s: float, until: dt.datetime) -> str:
-    if greeting.version != __version__:
-        return (
-            f"it has Joulemesh {greeting.version[:40]}, here is {__version__}; install one of them"
-        )
-    if greeting.plan != plan:
+def _trouble(hello: Hello, plan: str, off_s: float, until: dt.datetime) -> str:
+    if hello.version != __version__:
+        return f"it has Joulemesh {hello.version[:40]}, here is {__version__}; install one of them"
+    if hello.plan != plan:
         return "it carries out another plan; enroll it again"
     if abs(off_s) > _CLOCK_S:
         return f"its clock is off by {abs(off_s):.0f} s; set the clocks (chrony, ntp)"
@@ -136,14 +112,3 @@ def _trouble(greeting: Greeting, plan: str, off_s: float, until: dt.datetime) ->
     if left < _EXPIRES:
         return f"its certificate expires in {left.days} days; sign its request again"
     return ""
-
-
-async def _echo(caller: Caller, payload_bytes: int) -> Greeting:
-    within_s = _LONGEST_S if payload_bytes else _CALL_S
-    return await caller.get(_GREETING, ECHO, _pieces(payload_bytes), within_s)
-
-
-def _pieces(payload_bytes: int) -> Iterator[bytes]:
-    piece = os.urandom(min(_PIECE, payload_bytes)) if payload_bytes else b""
-    for begin in range(0, max(payload_bytes, 1), _PIECE):
-        yield piece[: payload_bytes - begin]
