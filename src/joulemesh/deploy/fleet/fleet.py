@@ -6,7 +6,6 @@ device makes the plan again, and every later one, without the data and without t
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -15,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
     ValidationError,
-    field_validator,
 )
 
 from joulemesh._version import __version__
@@ -30,7 +27,6 @@ from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.data import load_for, spec_for
 from joulemesh.data.dataset import in_portions, moments
 from joulemesh.data.published import SOURCES as PUBLISHED
-from joulemesh.deploy.fleet.certificates import check_name
 from joulemesh.deploy.settings import Settings
 from joulemesh.metrics import OWN
 from joulemesh.planning.ground import Workload
@@ -41,39 +37,22 @@ from joulemesh.scenario.sections import FILES
 if TYPE_CHECKING:
     from joulemesh.planning.ground import Ground
 
-_MOST_COLUMNS = 2**18  # features, classes: as many as a table may have columns
-_Size = Annotated[int, Field(ge=1, le=2**31)]
-_Figures = Annotated[tuple[float, ...], Field(min_length=1, max_length=_MOST_COLUMNS)]
-_Names = Annotated[
-    tuple[Annotated[str, Field(max_length=1000)], ...], Field(max_length=_MOST_COLUMNS)
-]
 
-
-class Task(BaseModel):
-    """What is learned, wherever the samples lie."""
-
+class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    shape: Annotated[tuple[_Size, ...], Field(min_length=1, max_length=8)]
-    # ``"uint8"`` or ``"float32"``: how samples are stored before they are scaled
-    kind: Literal["uint8", "float32"]
-    # number of classes; of tokens, how many there are; of numbers, how many are to be predicted of
-    # each sample
-    classes: Annotated[int, Field(ge=1, le=_MOST_COLUMNS)]
-    # in the units of the samples as they are stored: one figure, or one per feature (the last axis)
-    mean: _Figures = (0.0,)
-    # as ``mean``; the model sees ``(x - mean) / std``
-    std: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (1.0,)
-    class_names: _Names = ()  # of the classes, in their order; none where classes are numbers
-    feature_names: _Names = ()  # of the columns of a table, in their order; none otherwise
 
-    def model_post_init(self, context: Any) -> None:
-        """Refuse figures and names that do not fit the samples."""
-        for figures in (self.mean, self.std):
-            if len(figures) not in (1, self.shape[-1]):
-                raise ValueError(f"{len(figures)} figures scale {self.shape[-1]} features")
-        if self.class_names and len(self.class_names) != self.classes:
-            raise ValueError(f"{len(self.class_names)} names are for {self.classes} classes")
+class Task(_Record):
+    """What is learned, wherever the samples lie."""
+
+    shape: tuple[int, ...]
+    kind: Literal["uint8", "float32"]  # how samples are stored before they are scaled
+    classes: int  # or tokens; of numbers, how many are to be predicted of each sample
+    # (x - mean) / std is what the model sees: one figure, or one per feature (the last axis)
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    class_names: tuple[str, ...] = ()  # in their order; none where classes are numbers
+    feature_names: tuple[str, ...] = ()  # of the columns of a table, in their order
 
     def scaled(self, x: NDArray[Any]) -> NDArray[np.float32]:
         self.check_samples(x)
@@ -124,47 +103,15 @@ def task_of(scenario: Scenario) -> Task:
 
 FILE, SOURCES = "fleet.json", "sources.json"
 FORMAT = "joulemesh fleet 1"
-_MOST_DEVICES = 100_000
-_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-_AnyName = Annotated[str, Field(pattern=r"^[^/\\\x00]{1,255}$")]
 _FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$")]
-
-
-_LONGEST_S = 7 * 86400.0
-
-
-def _settings(value: Any) -> Settings:
-    made = value if isinstance(value, Settings) else Settings(**_known(value))
-    if made.on_failure not in ("go-on", "stop"):
-        raise ValueError(f"on_failure is {made.on_failure!r:.20}, not go-on or stop")
-    if made.quorum not in ("majority", "one"):
-        raise ValueError(f"quorum is {made.quorum!r:.20}, not majority or one")
-    for name, figure in asdict(made).items():
-        bounds = {"slack": (1.0, 1e6), "reserve": (0.0, 0.5)}
-        least, most = bounds.get(name, (0.05, _LONGEST_S))
-        number = isinstance(figure, int | float) and not isinstance(figure, bool)
-        if name not in ("on_failure", "quorum") and not (number and least <= figure <= most):
-            raise ValueError(f"{name} is {figure!r:.20}, not between {least:g} and {most:g}")
-    return made
-
-
-def _known(value: Any) -> dict[str, Any]:
-    names = {one.name for one in fields(Settings)}
-    if not isinstance(value, dict) or not set(value) <= names:
-        raise ValueError("they are not those of this version")
-    return value
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Sizes(_Record):
     """The workload, as plain values; see `Workload`."""
 
-    parameters: Annotated[int, Field(ge=1, le=2**53)]
-    model_bits: Annotated[float, Field(gt=0)]
-    round_samples: Annotated[tuple[float, ...], Field(min_length=1, max_length=_MOST_DEVICES)]
+    parameters: int
+    model_bits: float
+    round_samples: tuple[float, ...]
     operations: float | None = None
 
 
@@ -172,25 +119,21 @@ class Input(_Record):
     """A file that the scenario names and that travels with the fleet."""
 
     name: _FileName  # within the folder ``inputs``
-    sha256: _Digest
+    sha256: str
 
 
 class Fleet(_Record):
     """What all devices of a fleet know."""
 
     format: str = FORMAT
-    id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]  # of the fleet, drawn at random
-    version: Annotated[str, Field(max_length=100)] = __version__  # of Joulemesh that made it
-    digest: _Digest
-    # of the devices, by their numbers
-    names: Annotated[tuple[str, ...], Field(min_length=2, max_length=_MOST_DEVICES)]
-    # of the graph, each (lower, higher), ascending: who may talk to whom
-    links: Annotated[tuple[tuple[int, int], ...], Field(min_length=1, max_length=2**20)]
-    # how devices treat each other
-    settings: Annotated[Settings, BeforeValidator(_settings)] = Settings()
+    id: str  # drawn at random
+    version: str = __version__  # of Joulemesh that made it
+    digest: str  # of the plan
+    names: tuple[str, ...]  # of the devices, by their numbers
+    links: tuple[tuple[int, int], ...]  # each (lower, higher), ascending: who may talk to whom
+    settings: Settings = Settings()
     task: Task  # what devices with data of their own have to share
-    # the user's own files that must be loaded, and their SHA-256
-    code: dict[_AnyName, _Digest] = {}
+    code: dict[str, str] = {}  # the user's own files that must be loaded, and their SHA-256
     inputs: dict[str, Input] = {}  # files that the scenario names, by field
     # the scenario's values; files that travel with the fleet by their relative names
     stated: dict[str, Any]
@@ -198,21 +141,6 @@ class Fleet(_Record):
     sizes: Sizes  # of the model and of a round
 
     _folder: Path = PrivateAttr(default=Path())
-
-    @field_validator("names")
-    @classmethod
-    def _each_its_own(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(names)) < len(names):
-            raise ValueError("two devices have one name")
-        return tuple(check_name(name) for name in names)
-
-    def model_post_init(self, context: Any) -> None:
-        count = len(self.names)
-        if len(self.sizes.round_samples) != count:
-            raise ValueError(f"it has {count} names for {len(self.sizes.round_samples)} devices")
-        ordered = all(0 <= low < high < count for low, high in self.links)
-        if not ordered or list(self.links) != sorted(set(self.links)):
-            raise ValueError("its links are not pairs of devices in ascending order")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
