@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from joulemesh.base.bounded import read_json
 from joulemesh.base.cache import user_cache
@@ -50,7 +49,7 @@ from joulemesh.study.result import (
 from joulemesh.study.runs import check_target
 from joulemesh.training import hosts
 from joulemesh.training.checkpoint import Checkpoints
-from joulemesh.training.driver import DivergedError, Sink, TrainedChunk, interrupts, train
+from joulemesh.training.driver import DivergedError, TrainedChunk, interrupts, train
 from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.learner import Learner
 from joulemesh.training.learners import AnyLearner, configured, learner_of
@@ -76,6 +75,10 @@ One = Callable[[int, RunRequest], Result]
 class WorldsFolder:
     """The folder of a scenario's worlds."""
 
+    # scenario.toml  inputs/  worlds.json   what is asked, and how many worlds; at the start
+    # world-0/  world-1/ …                  the run folder of each world that can be carried out
+    # summary.csv  summary.json             each world, and means with intervals; at the end
+
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
@@ -83,10 +86,6 @@ class WorldsFolder:
     def started(self) -> bool:
         """Does the folder hold worlds?"""
         return (self.path / _MARK).is_file()
-
-    def world(self, k: int) -> Path:
-        """The run folder of a world."""
-        return self.path / f"world-{k}"
 
     def request(self) -> RunRequest | None:
         """What the folder was begun for; None if it holds no worlds."""
@@ -103,7 +102,7 @@ class WorldsFolder:
         except (
             OSError,
             ValueError,
-            KeyError,
+            LookupError,
             TypeError,
             AttributeError,
             RecursionError,
@@ -113,7 +112,7 @@ class WorldsFolder:
                 "another --out"
             ) from None
 
-    def take(self, wanted: RunRequest, stack: ExitStack) -> None:
+    def take(self, wanted: RunRequest, stack: ExitStack) -> str:
         """Make the folder and hold it, or go on with the worlds in it."""
         make_folder(self.path, remedy="choose another --out")
         stack.enter_context(FolderLock(self.path))
@@ -124,36 +123,33 @@ class WorldsFolder:
                 f"{self.path} holds a single run, not worlds; leave --worlds out to resume it, or "
                 "choose another --out"
             )
-        begun = self.started
-        if inside and not (wanted.resume and (begun or inside <= _START)):
-            more = ", or add --resume to go on with the worlds in it" if begun else ""
+        before = self.request()
+        if inside and not (wanted.resume and (before or inside <= _START)):
+            more = ", or add --resume to go on with the worlds in it" if before else ""
             raise ScenarioError(f"{self.path} exists and is not empty; choose another --out{more}")
-        if begun:
-            self._require_same(wanted)
+        if before is not None:
+            then, now = (
+                {**one.kept(), "asked": asked(one.scenario), "worlds": None}
+                for one in (before, wanted)
+            )
+            if differs := difference(then, now):
+                raise ScenarioError(
+                    f"the worlds in {self.path} are others: {differs}; resume them as they were "
+                    "started, or choose another --out"
+                )
         else:
             keep_inputs(wanted.scenario, self.path)
             write_text(self.path / "scenario.toml", portable(wanted.scenario).to_toml())
         origins = {name: str(origin) for name, origin in wanted.scenario.origins().items()}
         said = {**wanted.kept(), "origins": origins}
         write_text(self.path / _MARK, json.dumps(said, indent=1) + "\n")
+        return ""
 
-    def _require_same(self, wanted: RunRequest) -> None:
-        before = self.request()
-        assert before is not None
-        then, now = (
-            {**one.kept(), "asked": asked(one.scenario), "worlds": None} for one in (before, wanted)
-        )
-        differs = difference(then, now)
-        if differs:
-            raise ScenarioError(
-                f"the worlds in {self.path} are others: {differs}; resume them as they were "
-                "started, or choose another --out"
-            )
-
-    def finish(self, table: str, summary: Mapping[str, Any]) -> None:
+    def finish(self, result: WorldsResult) -> str:
         """Write what came of all worlds, as CSV and as JSON."""
-        write_text(self.path / "summary.csv", table)
-        write_text(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+        write_text(self.path / "summary.csv", result.to_csv())
+        write_text(self.path / "summary.json", json.dumps(result.summary(), indent=1) + "\n")
+        return ""
 
 
 def over_worlds(request: RunRequest, one: One) -> WorldsResult:
@@ -164,9 +160,10 @@ def over_worlds(request: RunRequest, one: One) -> WorldsResult:
     done: list[WorldRun] = []
     with ExitStack() as stack:
         if folder is not None:
-            _on_leader(lambda: folder.take(request, stack))
+            hosts.on_leader(partial(folder.take, request, stack))
         for k, mine in enumerate(drawn):
-            own = request.having(scenario=mine, worlds=None, out=folder and folder.world(k))
+            place = None if folder is None else folder.path / f"world-{k}"
+            own = request.having(scenario=mine, worlds=None, out=place)
             try:
                 found = one(k, own)
                 # All worlds learn from the same data: one copy is enough.
@@ -178,142 +175,93 @@ def over_worlds(request: RunRequest, one: One) -> WorldsResult:
                 done.append(WorldRun(mine.seed, None, "diverged", str(error)))
         result = WorldsResult(request.scenario, tuple(done))
         if folder is not None:
-            _on_leader(lambda: folder.finish(result.to_csv(), result.summary()))
+            hosts.on_leader(partial(folder.finish, result))
     return result
-
-
-def _on_leader(action: Callable[[], None]) -> None:
-    """Do something on the process that writes; a refusal there is one of all."""
-
-    def told() -> str:
-        action()
-        return ""
-
-    hosts.on_leader(told)
 
 
 # Chunks shorter than this share a checkpoint.
 SAVE_EVERY_S = 0.25
 
 
-class Timed:
-    """Remembers how far each chunk came and how long it took."""
+class Recorder:
+    """A sink that does with every chunk what a run does: price it, keep it, and tell of it."""
 
-    def __init__(self, steps: NDArray[np.int64]) -> None:
-        self._steps = steps
-        self.chunks: list[Chunk] = []
+    # Of several processes all save a checkpoint together, and the leader writes and tells.
+
+    def __init__(
+        self, job: Job, folder: RunFolder | None, setup_s: float, stage: Callable[[str], None]
+    ) -> None:
+        self._pricing, self._folder, self._stage = job.pricing, folder, stage
+        self._steps = steps_per_round(job.scenario, job.learner.partitions)
+        self._setup_s, self._leads = setup_s, hosts.leads()
+        self._on_metrics = job.request.on_metrics if self._leads else None
+        self._on_progress = job.request.on_progress if self._leads else None
+        self._checkpoints = None if folder is None else Checkpoints(folder.checkpoint)
+        self.chunks: list[Chunk] = []  # of this process
+        self._pending: list[Trace] = []
+        self._kept_chunks, self._saved_at = 0, 0.0
+        self._first, self._score, self._trained_s = 0, math.nan, 0.0
+
+    def resumed(self, iteration: int, before: Trace | None) -> None:
+        """Go on after an iteration, with the evaluations before it."""
+        self._first = iteration
+        if before is not None and len(before.iteration):
+            self._score = float(before.test_score[-1].mean())
 
     def __call__(self, chunk: TrainedChunk[Any]) -> None:
-        """Remember one chunk."""
+        """Price, keep and tell of a chunk."""
         rounds = chunk.learner.schedule.rounds[chunk.start : chunk.completed]
         steps = rounds.sum(axis=0, dtype=np.int64) * self._steps
         self.chunks.append(Chunk(chunk.completed, int(steps.sum()), chunk.wall_s))
-
-
-class Told:
-    """Tells every evaluation, as a row of ``metrics.csv``."""
-
-    def __init__(self, pricing: Pricing, listener: Callable[[Metrics], None]) -> None:
-        self._pricing, self._listener = pricing, listener
-
-    def __call__(self, chunk: TrainedChunk[Any]) -> None:
-        """Tell the evaluations of one chunk."""
-        self.tell(chunk.trace, chunk.learner.seeds)
-
-    def tell(self, trace: Trace, seeds: tuple[int, ...]) -> None:
-        """Tell the evaluations of a trace."""
-        for row in metrics(self._pricing.account, trace, seeds):
-            self._listener(row)
-
-
-class Kept:
-    """Keeps checkpoint, metrics and timings in the run's folder; evaluations are told once kept."""
-
-    # Of several processes all save a checkpoint together, and the leader writes.
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        pricing: Pricing,
-        timed: Timed,
-        setup_s: float,
-        told: Told | None = None,
-    ) -> None:
-        self._folder, self._pricing = folder, pricing
-        self._checkpoints = Checkpoints(folder.checkpoint)
-        self._timed, self._setup_s, self._told = timed, setup_s, told
-        self._pending: list[Trace] = []
-        self._kept_chunks, self._saved_at = 0, 0.0
-
-    def __call__(self, chunk: TrainedChunk[Any]) -> None:
-        """Keep a chunk, now or with one that follows within a quarter of a second."""
+        self._pricing(chunk)
         self._pending.append(chunk.trace)
+        if self._folder is None or self._due(chunk):
+            self._keep(chunk)
+        if self._on_progress is not None:
+            self._tell(chunk, self._on_progress)
+        if chunk.finished or not chunk.stopping:
+            chunk.learner.on_stage = self._stage
+            self._stage("training")
+
+    def _due(self, chunk: TrainedChunk[Any]) -> bool:
         # The leader's clock counts.
         late = time.perf_counter() - self._saved_at >= SAVE_EVERY_S
-        (due,) = hosts.any_of(hosts.leads() and late)
-        if not (due or chunk.last):
-            return
-        self._checkpoints.save(chunk.learner, chunk.state, self._pricing.beside())
-        new, seeds = Trace.join(self._pending), chunk.learner.seeds
-        hosts.on_leader(partial(self._commit, new, seeds, chunk.completed))
-        self._saved_at = time.perf_counter()
-        if self._told is not None:
+        (due,) = hosts.any_of(self._leads and late)
+        return due or chunk.last
+
+    def _keep(self, chunk: TrainedChunk[Any]) -> None:
+        """Keep what is pending; evaluations are told once they are kept."""
+        seeds = chunk.learner.seeds
+        if self._checkpoints is not None:
+            self._checkpoints.save(chunk.learner, chunk.state, self._pricing.beside())
+            new = Trace.join(self._pending)
+            hosts.on_leader(partial(self._commit, new, seeds, chunk.completed))
+            self._saved_at = time.perf_counter()
+        if self._on_metrics is not None:
             for trace in self._pending:
-                self._told.tell(trace, seeds)
+                for row in metrics(self._pricing.account, trace, seeds):
+                    self._on_metrics(row)
         self._pending.clear()
 
     def _commit(self, new: Trace, seeds: tuple[int, ...], completed: int) -> str:
+        assert self._folder is not None
         self._folder.add_metrics(self._pricing.account, new, seeds)
-        chunks, first = self._timed.chunks, self._kept_chunks == 0
-        self._folder.add_timings(self._setup_s if first else 0.0, chunks[self._kept_chunks :])
+        first = self._kept_chunks == 0
+        self._folder.add_timings(self._setup_s if first else 0.0, self.chunks[self._kept_chunks :])
         self._folder.keep(completed)
-        self._kept_chunks = len(chunks)
+        self._kept_chunks = len(self.chunks)
         return ""
 
-
-class Shown:
-    """Tells how far a run has come."""
-
-    def __init__(
-        self,
-        pricing: Pricing,
-        listener: Callable[[Progress], None],
-        first: int,
-        accuracy: float = math.nan,
-    ) -> None:
-        self._pricing, self._listener = pricing, listener
-        self._first, self._accuracy, self._trained_s = first, accuracy, 0.0
-
-    def __call__(self, chunk: TrainedChunk[Any]) -> None:
-        """Tell of one chunk."""
+    def _tell(self, chunk: TrainedChunk[Any], listener: Callable[[Progress], None]) -> None:
         done, total = chunk.completed, chunk.iterations
         if len(chunk.trace.iteration):
-            self._accuracy = float(chunk.trace.test_score[-1].mean())
+            self._score = float(chunk.trace.test_score[-1].mean())
         self._trained_s += chunk.wall_s
+        # At most, if joules depend on the training.
         energy_j = float(cumulative(self._pricing.reserve, np.array([done]))[0][0])
-        pace = self._trained_s / max(done - self._first, 1)
+        left_s = self._trained_s / max(done - self._first, 1) * (total - done)
         label = score_metric(chunk.trace.score).label
-        left_s = pace * (total - done)
-        self._listener(Progress(done, total, self._accuracy, energy_j, left_s, score=label))
-
-
-class Stages:
-    """Says, once the first chunk is compiled, whether the engine trains or evaluates."""
-
-    def __init__(self, listener: Callable[[str], None]) -> None:
-        self._listener = listener
-
-    def __call__(self, chunk: TrainedChunk[Any]) -> None:
-        """A chunk is over, and the next begins."""
-        if chunk.stopping and not chunk.finished:
-            return
-        chunk.learner.on_stage = self._listener
-        self._listener("training")
-
-
-def _sinks_are_sinks(*sinks: Timed | Told | Kept | Shown | Stages) -> tuple[Sink, ...]:
-    """Checked by mypy."""
-    return sinks
+        listener(Progress(done, total, self._score, energy_j, left_s, score=label))
 
 
 @overload
@@ -450,38 +398,34 @@ def _ignore(stage: str) -> None:
 
 
 def _trained(
-    job: Job,
-    folder: RunFolder | None,
-    begun: float,
-    stage: Callable[[str], None],
+    job: Job, folder: RunFolder | None, begun: float, stage: Callable[[str], None]
 ) -> Result:
     """Train what is left of a job."""
     state, before = job.resume_or_begin(folder)
     setup_s = time.perf_counter() - begun
     collect_memory()
-    timed = Timed(job.steps_per_round)
-    on_metrics, on_progress = job.request.on_metrics, job.request.on_progress
-    told = Told(job.pricing, on_metrics) if on_metrics is not None and hosts.leads() else None
-    sinks: list[Sink] = [timed, job.pricing]
-    if folder is not None:
-        sinks.append(Kept(folder, job.pricing, timed, setup_s, told))
-    elif told is not None:
-        sinks.append(told)
-    if on_progress is not None and hosts.leads():
-        measured = before is not None and len(before.iteration) > 0
-        accuracy = float(before.test_score[-1].mean()) if before and measured else math.nan
-        sinks.append(Shown(job.pricing, on_progress, int(state.iteration), accuracy))
-    sinks.append(Stages(stage))
+    recorder = Recorder(job, folder, setup_s, stage)
+    recorder.resumed(int(state.iteration), before)
+    learner = job.learner
     with interrupts() as interrupt:
-        state, traces = train(job.learner, sinks, state=state, interrupt=interrupt)
+        state, traces = train(learner, [recorder], state=state, interrupt=interrupt)
     collect_memory()
     if before is not None:  # what was sent before is not among the evaluations that are kept
         traces = [before, *(replace(trace, sent=()) for trace in traces)]
-    return job.result(
-        state,
+    return Result(
+        job.pricing.account,
         Trace.join(traces),
-        setup_s=setup_s,
-        chunks=tuple(timed.chunks),
+        learner.mean_params(state),
+        learner.seeds,
+        learner.dataset,
+        learner.partitions,
+        setup_s,
+        tuple(recorder.chunks),
+        learner.model.name,
+        job.request.model is not None,
+        job.request.target,
+        job.request.method or ADAPTIVE,
+        learner.model.library,
     )
 
 
@@ -504,28 +448,15 @@ class Job:
         """What is carried out."""
         return self.pricing.reserve.scenario
 
-    @property
-    def steps_per_round(self) -> NDArray[np.int64]:
-        """int64 [seeds, devices]: SGD steps in one round of each device."""
-        return steps_per_round(self.scenario, self.learner.partitions)
-
-    def start(self) -> dict[str, Any]:
-        """Everything that decides the bits, as plain values."""
-        learner = self.learner
-        learned = {"dataset": dataset_words(learner.dataset.name), "model": learner.model.name}
-        return {
-            **self.request.record(learner.model.library, learner.identity()),
-            "learned": learned,
-        }
-
     def open_folder(self, stack: ExitStack) -> RunFolder | None:
-        """Make the run's folder, or look at the run in it."""
+        """Make the run's folder, or look at the run in it; it is held until the stack ends."""
         out, resume = self.request.out, self.request.resume
         if out is None and resume:
             raise ScenarioError("resume needs the run's folder: give out (--out DIR)")
-        asked = f"{self.scenario.to_toml()} {self.request.kept()} {out is None} {resume}"
-        wanted = f"{self.learner.digest()} {asked}"
-        hosts.same(hashlib.sha256(wanted.encode()).hexdigest(), "scenario, data or option")
+        if not hosts.alone():
+            asked = f"{self.scenario.to_toml()} {self.request.kept()} {out is None} {resume}"
+            wanted = f"{self.learner.digest()} {asked}"
+            hosts.same(hashlib.sha256(wanted.encode()).hexdigest(), "scenario, data or option")
         if out is None:
             return None
         folder = RunFolder(out)
@@ -534,7 +465,11 @@ class Job:
 
     def _open(self, folder: RunFolder, stack: ExitStack) -> str:
         stack.enter_context(folder.held(resume=self.request.resume))
-        start, learner = self.start(), self.learner
+        learner = self.learner
+        learned = {"dataset": dataset_words(learner.dataset.name), "model": learner.model.name}
+        # Everything that decides the bits, as plain values.
+        start = self.request.record(learner.model.library, learner.identity())
+        start["learned"] = learned
         if not folder.started:
             held, own = learner.partitions[0], self.request.model is not None
             folder.begin(self.pricing.reserve, start, learner.dataset, held, own_model=own)
@@ -562,32 +497,6 @@ class Job:
         wide = self.learner.options.precision == "float64"
         score = reported(self.scenario.training).score
         return state, trace_of(text, self.learner.seeds, np.float64 if wide else np.float32, score)
-
-    def result(
-        self,
-        state: Any,
-        trace: Trace,
-        *,
-        setup_s: float,
-        chunks: tuple[Chunk, ...],
-    ) -> Result:
-        """What came of it."""
-        learner = self.learner
-        return Result(
-            self.pricing.account,
-            trace,
-            learner.mean_params(state),
-            learner.seeds,
-            learner.dataset,
-            learner.partitions,
-            setup_s,
-            chunks,
-            learner.model.name,
-            self.request.model is not None,
-            self.request.target,
-            self.request.method or ADAPTIVE,
-            learner.model.library,
-        )
 
 
 def prepare(request: RunRequest, on_stage: Callable[[str], None] = _ignore) -> Job:
