@@ -22,22 +22,16 @@ if TYPE_CHECKING:
     from joulemesh.planning.static import plan
     from joulemesh.scenario import Scenario
     from joulemesh.study.compare import compare
-    from joulemesh.study.compare import save_comparison as save_comparison
-    from joulemesh.study.compare import save_result as save_result
     from joulemesh.study.comparison import Comparison
     from joulemesh.study.result import Result
     from joulemesh.study.run import run
-    from joulemesh.study.sweep import save_sweep as save_sweep
     from joulemesh.study.sweep import sweep
     from joulemesh.study.sweep_result import Sweep
-    from joulemesh.study.tune import Tuned, tune
+    from joulemesh.study.tune import tune
+    from joulemesh.study.tuning import Tuned
     from joulemesh.theory.measured.estimate import estimate
-    from joulemesh.views.figures import comparison_figure as comparison_figure
-    from joulemesh.views.figures import sweep_figure as sweep_figure
     from joulemesh.views.notebook import notebook_html
     from joulemesh.views.progress import ProgressBar
-    from joulemesh.views.tables import comparison_text as comparison_text
-    from joulemesh.views.tables import sweep_text as sweep_text
 
 __all__ = [
     "Answer",
@@ -64,8 +58,7 @@ __all__ = [
     "tune",
 ]
 
-# Names are imported when first used, so that planning never pays for training's libraries. Those
-# that are not in `__all__` are what `save` and `figure` of a result call, which stands above them.
+# Names are imported when first used, so that planning never pays for training's libraries.
 _HOME = {
     "Answer": "joulemesh.planning.advice",
     "Calibration": "joulemesh.calibration.calibration",
@@ -78,22 +71,15 @@ _HOME = {
     "Scenario": "joulemesh.scenario",
     "ScenarioError": "joulemesh.base.errors",
     "Sweep": "joulemesh.study.sweep_result",
-    "Tuned": "joulemesh.study.tune",
+    "Tuned": "joulemesh.study.tuning",
     "advice": "joulemesh.planning.advice",
     "calibrate": "joulemesh.calibration.calibrate",
     "compare": "joulemesh.study.compare",
-    "comparison_figure": "joulemesh.views.figures",
-    "comparison_text": "joulemesh.views.tables",
     "estimate": "joulemesh.theory.measured.estimate",
     "notebook_html": "joulemesh.views.notebook",
     "plan": "joulemesh.planning.static",
     "run": "joulemesh.study.run",
-    "save_comparison": "joulemesh.study.compare",
-    "save_result": "joulemesh.study.compare",
-    "save_sweep": "joulemesh.study.sweep",
     "sweep": "joulemesh.study.sweep",
-    "sweep_figure": "joulemesh.views.figures",
-    "sweep_text": "joulemesh.views.tables",
     "tune": "joulemesh.study.tune",
 }
 

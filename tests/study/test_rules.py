@@ -130,7 +130,7 @@ def test_what_a_search_has_left_and_its_front() -> None:
 
 def test_a_sweep_counts_its_runs() -> None:
     vary = {"devices.count": "10,20"}
-    assert ask(Scenario(), vary, "adaptive,fixed:3", "batteries", 5).runs == 20
+    assert ask(Scenario(), vary, "adaptive,fixed:3", "batteries", 5).count == 20
 
 
 def test_what_trackers_are_told() -> None:

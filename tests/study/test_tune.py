@@ -18,7 +18,8 @@ from joulemesh.data import Dataset, from_arrays
 from joulemesh.study.learn import Job, Judge, halves
 from joulemesh.study.pricing import Priced
 from joulemesh.study.search import Halving
-from joulemesh.study.tune import Progress, Tuned
+from joulemesh.study.tune import Progress
+from joulemesh.study.tuning import Tuned
 
 SCENARIO = joulemesh.Scenario.preset("adaptive").override(
     {

@@ -28,7 +28,7 @@ from joulemesh.cli.common import (
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
     from joulemesh.scenario.varied import Combination
-    from joulemesh.study.sweep import Asked, Outlook, Progress
+    from joulemesh.study.sweep import Outlook, Progress
     from joulemesh.study.sweep_result import Sweep
 
 __all__ = ["sweep"]
@@ -191,7 +191,7 @@ def _with_progress(
         def plan(one: Combination) -> None:
             display.stage(f"planning combination {one.number + 1}")
 
-        def know(asked: Asked, ahead: Sequence[Outlook]) -> None:
+        def know(asked: Sweep, ahead: Sequence[Outlook]) -> None:
             nonlocal total
             total = sum(one.missing for one in ahead)
             kept = sum(one.runs for one in ahead) - total
@@ -267,11 +267,11 @@ def _look_ahead(
     counts = [
         f"{len(them):,} {name}{'' if len(them) == 1 else 's'}" for name, them in parts.items()
     ]
-    times = f"{' × '.join(counts)}: {asked.runs:,} runs, {missing:,} to train"
+    times = f"{' × '.join(counts)}: {asked.count:,} runs, {missing:,} to train"
     say(f"{times}; about {duration(float(math.ceil(left_s)))}" if missing else times)
 
 
-def _infeasible(asked: Asked, ahead: Sequence[Outlook], most: int = _MOST_REASONS) -> Iterator[str]:
+def _infeasible(asked: Sweep, ahead: Sequence[Outlook], most: int = _MOST_REASONS) -> Iterator[str]:
     """Which methods cannot run in which combinations, and why."""
     from joulemesh.views.tables import words_of
 
@@ -295,7 +295,7 @@ def _takes(one: Outlook) -> list[str]:
     return [f"{one.runs:,}", f"{one.missing:,}", f"{one.steps:,}", without]
 
 
-def _outlook_record(asked: Asked, ahead: Sequence[Outlook], left_s: float) -> dict[str, Any]:
+def _outlook_record(asked: Sweep, ahead: Sequence[Outlook], left_s: float) -> dict[str, Any]:
     each = [
         {
             "fields": {f.name: f.plain[k] for f, k in zip(asked.varied, at, strict=True)},
@@ -309,4 +309,4 @@ def _outlook_record(asked: Asked, ahead: Sequence[Outlook], left_s: float) -> di
         for at in [one.combination.at]
     ]
     missing = sum(one.missing for one in ahead)
-    return {"runs": asked.runs, "to_train": missing, "seconds": left_s, "combinations": each}
+    return {"runs": asked.count, "to_train": missing, "seconds": left_s, "combinations": each}

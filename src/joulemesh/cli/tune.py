@@ -25,7 +25,8 @@ from joulemesh.cli.common import (
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
     from joulemesh.study.search import Space
-    from joulemesh.study.tune import MakeTuner, Progress, Tuned
+    from joulemesh.study.tune import MakeTuner, Progress
+    from joulemesh.study.tuning import Tuned
 
 __all__ = ["tune"]
 

@@ -12,8 +12,8 @@ __all__ = [
     "Score",
     "Space",
     "Trial",
+    "Tuned",
     "Tuner",
-    "Tuning",
 ]
 
 from importlib import import_module
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from joulemesh.study.compare import DEFAULT_METHODS
     from joulemesh.study.search import Halving, Objective, Score, Space, Trial, Tuner
-    from joulemesh.study.tuning import Tuning
+    from joulemesh.study.tuning import Tuned
 
 # JAX is loaded when something is trained; a finished study needs NumPy and SciPy only.
 _HOME = {
@@ -33,7 +33,7 @@ _HOME = {
     "Space": "search",
     "Trial": "search",
     "Tuner": "search",
-    "Tuning": "tuning",
+    "Tuned": "tuning",
 }
 
 

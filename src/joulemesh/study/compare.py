@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulemesh.base.checksums import commit_all
 from joulemesh.base.errors import InfeasibleError, ScenarioError
@@ -25,7 +26,7 @@ from joulemesh.models.curves import score_place
 from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import AXES, Comparison, WorldsComparison
 from joulemesh.study.contest import Contest, Learning
-from joulemesh.study.folder import RunFolder, flat
+from joulemesh.study.folder import flat
 from joulemesh.study.identity import (
     FOLDER,
     chosen_seeds,
@@ -38,7 +39,6 @@ from joulemesh.study.identity import (
 )
 from joulemesh.study.paper import STUDY, write_comparison_paper
 from joulemesh.study.record import Cache, Entry, Record, TunedRate, entry_of
-from joulemesh.study.result import Result
 from joulemesh.study.runs import chance_note, check_target
 from joulemesh.training.learners import configured
 from joulemesh.training.prepare import (
@@ -91,39 +91,9 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
-
-
-def compare_methods(
-    scenario: Scenario,
-    methods: Sequence[str] | str = DEFAULT_METHODS,
-    equal: str | None = None,
-    seeds: int | Sequence[int] = 5,
-    *,
-    model: Any = None,
-    data: Any = None,
-    target: float | None = None,
-    tune_lr: Rates = None,
-    tune_seeds: int = TUNING_SEEDS,
-    cache: str | Path | None = None,
-    on_progress: OnProgress | None = None,
-    on_stage: Callable[[str], None] | None = None,
-) -> Comparison:
-    """Train every method at every seed, unless that has been done before, and put them together."""
-    # Arguments and behaviour are those of `joulemesh.compare`.
-    prepared = prepare_comparison(
-        scenario,
-        methods,
-        equal,
-        seeds,
-        model=model,
-        data=data,
-        target=target,
-        tune_lr=tune_lr,
-        tune_seeds=tune_seeds,
-        cache=cache,
-        on_stage=on_stage,
-    )
-    return prepared.carry_out(on_progress)
+# Told: iterations done, latest score, seeds kept from before, the rate that is tried or None.
+Tell = Callable[[int, float, int, float | None], None]
+FloatArray = NDArray[np.float64]
 
 
 class Options(TypedDict, total=False):
@@ -189,17 +159,32 @@ class Prepared:
 
     def carry_out(self, on_progress: OnProgress | None = None) -> Comparison:
         """Train what is not kept, and put all methods side by side."""
-        setting, learning = self.bench.setting, self.bench.learning
+        learning, setting = self.bench.learning, self.bench.setting
+        listener = on_progress or (lambda step: None)
         entries, computed = [], 0
         for position, (name, made) in enumerate(zip(self.methods, self.ready, strict=True)):
-            turn = _Turn(name, position, len(self.methods), on_progress)
+            step = partial(Progress, name, position, len(self.methods))
             if isinstance(made, str):
                 measured = reported(setting.scenario.training)
-                refused = Entry.refused(name, made, len(self.seeds), setting.devices, measured)
-                entries.append(refused)
-                turn.cannot_run()
+                count = len(self.seeds)
+                entries.append(Entry.refused(name, made, count, setting.devices, measured))
+                listener(step(0, 0, math.nan, 0))
                 continue
-            entry, new = _entry(made, self.bench, self.seeds, self.rates, self.tuned_on, turn)
+            spent_j = np.append(0.0, np.cumsum(made.reserve.energy_j.sum(axis=1)))
+            n = made.schedule.iterations
+
+            def tell(
+                done: int,
+                score: float,
+                cached: int,
+                rate: float | None,
+                step: Callable[..., Progress] = step,
+                n: int = n,
+                spent_j: FloatArray = spent_j,
+            ) -> None:
+                listener(step(done, n, score, cached, energy_j=float(spent_j[done]), rate=rate))
+
+            entry, new = self._entry(name, made, tell)
             computed += new
             entries.append(entry)
         return Comparison(
@@ -217,6 +202,22 @@ class Prepared:
             self.tuned_on,
             library=learning.model.library,
         )
+
+    def _entry(self, name: str, made: Contender, tell: Tell) -> tuple[Entry, int]:
+        """One method's entry, and how many runs were trained for it."""
+        learning, training = self.bench.learning, self.bench.setting.scenario.training
+        rate, tuned, tried = training.learning_rate, None, 0
+        if self.rates:
+            made, tuned, tried = self.bench.tuned(made, self.rates, self.tuned_on, tell)
+            rate = tuned.chosen
+        found, new = self.bench.runs(made, self.seeds, rate, tell)
+        entry = entry_of(name, found, made.battery_j, made.notes, reported(training))
+        entry = replace(entry, learning_rate=rate, tuned=tuned)
+        if entry.ran:
+            figures = entry.score, entry.scores, entry.final["test_loss"], rate
+            chance = chance_note(learning.dataset, training, *figures)
+            entry = replace(entry, notes=(chance, *entry.notes) if chance else entry.notes)
+        return entry, tried + new
 
 
 def method_names(methods: Sequence[str] | str) -> tuple[str, ...]:
@@ -254,71 +255,6 @@ def _ready(name: str, setting: Setting) -> Contender | str:
 
 
 @dataclass(frozen=True)
-class _Turn:
-    """A method's turn, and who hears of it."""
-
-    name: str
-    position: int
-    methods: int
-    on_progress: OnProgress | None
-
-    def cannot_run(self) -> None:
-        self._tell(0, 0, math.nan, 0)
-
-    def teller(self, made: Contender) -> Tell:
-        """Tells of the method's trainings."""
-        spent_j = np.append(0.0, np.cumsum(made.reserve.energy_j.sum(axis=1)))
-
-        def tell(done: int, accuracy: float, cached: int, *, rate: float | None) -> None:
-            n, joules = made.schedule.iterations, float(spent_j[done])
-            self._tell(done, n, accuracy, cached, energy_j=joules, rate=rate)
-
-        return tell
-
-    def _tell(self, *figures: Any, **more: Any) -> None:
-        if self.on_progress is not None:
-            self.on_progress(Progress(self.name, self.position, self.methods, *figures, **more))
-
-
-def _entry(
-    made: Contender,
-    bench: Bench,
-    seeds: tuple[int, ...],
-    rates: tuple[float, ...],
-    tuned_on: tuple[int, ...],
-    turn: _Turn,
-) -> tuple[Entry, int]:
-    """One method's entry, and how many runs were trained for it."""
-    tell, rate = turn.teller(made), bench.setting.scenario.training.learning_rate
-    tuned, tried = None, 0
-    if rates:
-        made, tuned, tried = bench.tuned(made, rates, tuned_on, tell)
-        rate = tuned.chosen
-    found, new = bench.results(made, seeds, tell, rate)
-    measured = reported(bench.learning.scenario.training)
-    entry = entry_of(turn.name, found, made.battery_j, made.notes, measured)
-    entry = replace(entry, learning_rate=rate, tuned=tuned)
-    return replace(entry, notes=(*_chance(entry, bench.learning), *entry.notes)), tried + new
-
-
-def _chance(entry: Entry, learning: Learning) -> tuple[str, ...]:
-    """That a method ends no better than guessing, if it does."""
-    if not entry.ran:
-        return ()
-    training = learning.scenario.training
-    losses, rate = entry.final["test_loss"], entry.learning_rate
-    said = chance_note(learning.dataset, training, entry.score, entry.scores, losses, rate)
-    return (said,) if said else ()
-
-
-class Tell(Protocol):
-    """Hears how far a training has come."""
-
-    def __call__(self, done: int, accuracy: float, cached: int, *, rate: float | None) -> None:
-        """Hear of it."""
-
-
-@dataclass(frozen=True)
 class Bench:
     """What all methods of a comparison are trained with."""
 
@@ -326,12 +262,6 @@ class Bench:
     learning: Learning  # model and data
     store: Cache  # the runs that are kept
     digest: str  # of data, model and world
-
-    def results(
-        self, made: Contender, seeds: tuple[int, ...], tell: Tell, rate: float
-    ) -> tuple[dict[int, Record], int]:
-        """The runs of one method at one learning rate, and how many of them were trained now."""
-        return self._runs(made, seeds, rate, tell, trial=False)
 
     @staticmethod
     def grid_of(made: Contender, grid: tuple[float, ...]) -> tuple[float, ...]:
@@ -349,7 +279,7 @@ class Bench:
         better, grid = score_metric(score).better, self.grid_of(made, grid)
 
         def reached(one: Contender, rate: float) -> tuple[list[float], int]:
-            found, new = self._runs(one, seeds, rate, tell, trial=True)
+            found, new = self.runs(one, seeds, rate, tell, trial=True)
             return [found[seed].final[score_place(score)] for seed in seeds], new
 
         tried = [reached(made, rate) for rate in grid]
@@ -381,10 +311,16 @@ class Bench:
         key_of = partial(run_key, self.setting, made, learned=self.digest, rate=rate, trial=trial)
         return {seed: key_of(seed=seed) for seed in seeds}
 
-    def _runs(
-        self, made: Contender, seeds: tuple[int, ...], rate: float, tell: Tell, *, trial: bool
+    def runs(
+        self,
+        made: Contender,
+        seeds: tuple[int, ...],
+        rate: float,
+        tell: Tell,
+        *,
+        trial: bool = False,
     ) -> tuple[dict[int, Record], int]:
-        """Those kept, and the rest, trained together and kept."""
+        """One method's runs, those missing trained together and kept; and how many these were."""
         keys = self._keys(made, seeds, rate, trial=trial)
         kept = {s: record for s, k in keys.items() if (record := self.store.find(k)) is not None}
         missing = tuple(seed for seed in seeds if seed not in kept)
@@ -394,11 +330,11 @@ class Bench:
                 self._at(rate), made, self.setting, self.store.unfinished, keys, final_only=trial
             )
             before = len(kept)
-            for seed, record in contest.train(missing, lambda t, a: tell(t, a, before, rate=tried)):
+            for seed, record in contest.train(missing, lambda t, a: tell(t, a, before, tried)):
                 self.store.keep(keys[seed], record)
                 kept[seed] = record
             contest.forget()
-        tell(made.schedule.iterations, math.nan, len(seeds) - len(missing), rate=tried)
+        tell(made.schedule.iterations, math.nan, len(seeds) - len(missing), tried)
         return {seed: kept[seed] for seed in seeds}, len(missing)
 
     def _at(self, rate: float) -> Learning:
@@ -407,31 +343,6 @@ class Bench:
         if rate == scenario.training.learning_rate:
             return self.learning
         return replace(self.learning, scenario=scenario.override({"training.learning_rate": rate}))
-
-
-def compare_worlds(
-    scenario: Scenario,
-    worlds: int,
-    methods: Sequence[str] | str,
-    equal: str | None,
-    seeds: int | Sequence[int],
-    *,
-    target: float | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    **options: Any,
-) -> WorldsComparison:
-    """Compare methods in several worlds, one after another, and combine what was found."""
-    found = []
-    for k, mine in enumerate(worlds_of(scenario, worlds, seeds)):
-
-        def tell(step: Progress, k: int = k) -> None:
-            if on_progress is not None:
-                on_progress(replace(step, world=k, worlds=worlds))
-
-        found.append(
-            compare_methods(mine, methods, equal, seeds, target=target, on_progress=tell, **options)
-        )
-    return WorldsComparison.of(scenario, found, target)
 
 
 def rates_of(scenario: Scenario, wanted: Rates) -> tuple[float, ...]:
@@ -536,30 +447,28 @@ def compare(
     if isinstance(data, str | Path):
         scenario, data = with_data(scenario, data), None
     own = None if data is None else the_dataset(scenario, data)
-    options = {"model": model, "data": own, "target": target, "cache": cache}
-    options |= {"tune_lr": tune_lr, "tune_seeds": tune_seeds}
-    options |= {"on_progress": on_progress, "on_stage": on_stage}
-    if worlds == 1:
-        found = compare_methods(scenario, methods, equal, seeds, **options)
-    else:
-        found = compare_worlds(scenario, worlds, methods, equal, seeds, **options)
+    options: Options = {"model": model, "data": own, "target": target, "cache": cache}
+    options |= {"tune_lr": tune_lr, "tune_seeds": tune_seeds, "on_stage": on_stage}
+    each: list[Comparison] = []
+    for k, mine in enumerate([scenario] if worlds == 1 else worlds_of(scenario, worlds, seeds)):
+
+        def tell(step: Progress, k: int = k) -> None:
+            if on_progress is not None:
+                on_progress(replace(step, world=k, worlds=worlds))
+
+        each.append(prepare_comparison(mine, methods, equal, seeds, **options).carry_out(tell))
+    found = each[0] if worlds == 1 else WorldsComparison.of(scenario, each, target)
     asked = with_data(found.scenario, own)
     return replace(found, scenario=asked, own_data=own, own_model=model is not None)
 
 
-def save_result(result: Result, folder: str | Path) -> None:
-    """Write the run folder of a result (all but the checkpoint) to a new place."""
-    RunFolder(folder).save(result)
-
-
-def save_comparison(
+def write_comparison(
     found: Comparison,
     folder: str | Path,
-    code: Sequence[str | Path] = (),
-    *,
-    formats: str | Sequence[str] | None = None,
-    width: str | float | None = None,
-    baseline: str | None = None,
+    code: Sequence[str | Path],
+    formats: str | Sequence[str] | None,
+    width: str | float | None,
+    baseline: str | None,
 ) -> None:
     """Write the folder of a comparison; see `Comparison.save`."""
     printing = Printing.asked(formats, width) or ON_SCREEN
@@ -575,12 +484,25 @@ def save_comparison(
 
 
 def _write(found: Comparison, place: Path, code: list[Path]) -> None:
-    keep_study(found, place, found.own_data, own_model=found.own_model, code=code)
+    keep_inputs(found.scenario, place, found.own_data, own_model=found.own_model, code=code)
+    write_text(place / "scenario.toml", portable(found.scenario).to_toml())
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    record = {
+        "command": command_for(found, code),
+        "methods": [entry.name for entry in found.entries],
+        "equal": found.equal,
+        **found.repeated,
+        "target": found.wanted,
+        "rates": list(found.rates),
+        "tuned_on": list(found.tuned_on),
+        "versions": software(found.library),
+        "made": now,
+    }
+    write_text(place / STUDY, json.dumps(record, indent=1) + "\n")
     found.to_csv(place / "comparison.csv")
     write_text(place / "table.csv", found.table_csv())
     if found.rates:
         write_text(place / "rates.csv", found.rates_csv())
-    now = datetime.now(UTC).isoformat(timespec="seconds")
     page = render_comparison(found, versions=flat(software(found.library)), when=now)
     write_text(place / "report.html", page)
     if isinstance(found, WorldsComparison):
@@ -593,31 +515,6 @@ def _write_figures(found: Comparison, place: Path, printing: Printing) -> None:
     for name, axes in (("figure", AXES), *((axis, (axis,)) for axis in AXES)):
         drawn = found.figure(axes, width=printing.width)
         save_figure(drawn, place / name, printing.formats)
-
-
-def keep_study(
-    study: Comparison,
-    folder: Path,
-    data: Dataset | None = None,
-    *,
-    own_model: bool = False,
-    code: Sequence[Path] = (),
-) -> None:
-    """Write ``scenario.toml``, ``inputs/`` and ``study.json`` into a comparison's folder."""
-    keep_inputs(study.scenario, folder, data, own_model=own_model, code=code)
-    record = {
-        "command": command_for(study, code),
-        "methods": [entry.name for entry in study.entries],
-        "equal": study.equal,
-        **study.repeated,
-        "target": study.wanted,
-        "rates": list(study.rates),
-        "tuned_on": list(study.tuned_on),
-        "versions": software(study.library),
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    write_text(folder / STUDY, json.dumps(record, indent=1) + "\n")
-    write_text(folder / "scenario.toml", portable(study.scenario).to_toml())
 
 
 def command_for(study: Comparison, code: Sequence[Path] = ()) -> str | None:

@@ -86,9 +86,9 @@ class Comparison:
 
     def __str__(self) -> str:
         """The table of `joulemesh compare`."""
-        import joulemesh  # the front door knows the views; this room does not
+        from joulemesh.views.tables import comparison_text
 
-        return joulemesh.comparison_text(self)
+        return comparison_text(self)
 
     @property
     def unit(self) -> str:
@@ -302,10 +302,9 @@ class Comparison:
         Returns:
             A figure with one panel for each.
         """
-        import joulemesh  # the front door knows the views; this room does not
+        from joulemesh.views.figures import comparison_figure
 
-        axes = (x,) if isinstance(x, str) else tuple(x)
-        return joulemesh.comparison_figure(self, axes, width)
+        return comparison_figure(self, (x,) if isinstance(x, str) else tuple(x), width)
 
     def save(
         self,
@@ -336,17 +335,15 @@ class Comparison:
             baseline: the method that significance in ``table.tex`` is against; the best of each
                 column unless given.
         """
-        import joulemesh  # the front door knows who writes folders; this room does not
+        from joulemesh.study.compare import write_comparison
 
-        joulemesh.save_comparison(
-            self, folder, code, formats=formats, width=width, baseline=baseline
-        )
+        write_comparison(self, folder, code, formats, width, baseline)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        import joulemesh
+        from joulemesh.views.notebook import notebook_html
 
-        return joulemesh.notebook_html(self)
+        return notebook_html(self)
 
 
 FloatArray = NDArray[np.float64]

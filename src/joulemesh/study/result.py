@@ -347,15 +347,15 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        import joulemesh  # the front door knows the views; this room does not
+        from joulemesh.views.notebook import notebook_html
 
-        return joulemesh.notebook_html(self)
+        return notebook_html(self)
 
     def save(self, folder: str | Path) -> None:
         """Write the run folder of this result (all but the checkpoint) to a new place."""
-        import joulemesh  # the front door knows who writes folders; this room does not
+        from joulemesh.study.folder import RunFolder
 
-        joulemesh.save_result(self, folder)
+        RunFolder(folder).save(self)
 
 
 @dataclass(frozen=True, eq=False)

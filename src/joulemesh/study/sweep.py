@@ -28,7 +28,7 @@ from joulemesh.methods import Contender
 from joulemesh.methods.setting import equal_terms
 from joulemesh.metrics import reported, score_metric
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.varied import Combination, Varied, combinations, labelled, varied_of
+from joulemesh.scenario.varied import Combination, combinations, labelled, varied_of
 from joulemesh.study.compare import (
     DEFAULT_METHODS,
     TUNING_SEEDS,
@@ -64,44 +64,6 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
-OnPoint = Callable[[Sequence[Point]], None]
-
-
-def sweep_scenario(
-    asked: Asked,
-    ahead: Sequence[Outlook],
-    on_progress: OnProgress | None = None,
-    on_point: OnPoint | None = None,
-    **options: Unpack[Options],
-) -> Sweep:
-    """Train what is missing, combination by combination."""
-    points: list[Point] = []
-    computed = 0
-    rates: tuple[float, ...] = ()
-    libraries: dict[str, None] = {}
-    for one, tell in zip(ahead, _tellers(ahead, on_progress), strict=True):
-        at = one.combination.at
-        if one.refused:
-            points.append(Point.without_runs(at, asked.methods, asked.seeds, one.reason))
-        else:
-            found = prepared(asked, one.combination, options).carry_out(tell)
-            computed, rates = computed + found.computed, found.rates
-            libraries[found.library] = None
-            points.append(Point.found(at, found))
-        if on_point is not None:
-            on_point(points)
-    return Sweep(
-        asked.scenario,
-        asked.varied,
-        asked.methods,
-        asked.equal,
-        asked.seeds,
-        tuple(points),
-        options.get("target"),
-        computed,
-        rates,
-        libraries=tuple(libraries) or ("jax",),
-    )
 
 
 def _tellers(
@@ -122,23 +84,6 @@ def _tellers(
 
 
 MOST_RUNS = 100_000
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a sweep is asked."""
-
-    scenario: Scenario  # what is not varied
-    varied: tuple[Varied, ...]  # the fields that are, each with its values as a scenario holds them
-    combinations: tuple[Combination, ...]  # of their values, the last field varying fastest
-    methods: tuple[str, ...]  # in the order asked for
-    equal: str  # what is equal for all methods of a combination
-    seeds: tuple[int, ...]  # repetition seeds, the same in every combination
-
-    @property
-    def runs(self) -> int:
-        """How many runs there are in all: combinations × methods × seeds."""
-        return len(self.combinations) * len(self.methods) * len(self.seeds)
 
 
 @dataclass(frozen=True)
@@ -167,7 +112,7 @@ def ask(
     equal: str | None,
     seeds: int | Sequence[int],
     labels: Mapping[str, str] | None = None,
-) -> Asked:
+) -> Sweep:
     """Check what a sweep is asked, and make every combination a scenario."""
     # Arguments are those of `joulemesh.sweep`.
     wanted, chosen = method_names(methods), chosen_seeds(scenario, seeds)
@@ -182,11 +127,11 @@ def ask(
     varied, made = combinations(scenario, given)
     varied = labelled(varied, labels or {})
     terms = equal_terms(equal, *(one.scenario for one in made if one.scenario is not None))
-    return Asked(scenario, varied, made, wanted, terms, chosen)
+    return Sweep(scenario, varied, wanted, terms, chosen, combinations=made)
 
 
 def outlooks(
-    asked: Asked, on_plan: Callable[[Combination], None] | None = None, **options: Unpack[Options]
+    asked: Sweep, on_plan: Callable[[Combination], None] | None = None, **options: Unpack[Options]
 ) -> list[Outlook]:
     """Plan every combination, and look which of its runs are kept."""
     check_target(options.get("target"), score_metric(reported(asked.scenario.training).score))
@@ -201,7 +146,7 @@ def outlooks(
     return found
 
 
-def _outlook(asked: Asked, one: Combination, options: Options) -> Outlook:
+def _outlook(asked: Sweep, one: Combination, options: Options) -> Outlook:
     try:
         ready = prepared(asked, one, options)
     except JoulemeshError as error:
@@ -240,7 +185,7 @@ def _work(made: Contender, ready: Prepared) -> _Work:
         # The rate of the result, and of variants, is not known before all have been tried.
         if more or any(tried):
             return _Work(runs, sum(tried) + more + len(ready.seeds), steps)
-        rate = ready.bench.tuned(made, ready.rates, ready.tuned_on, _deaf)[1].chosen
+        rate = ready.bench.tuned(made, ready.rates, ready.tuned_on, lambda *told: None)[1].chosen
     return _Work(runs, ready.bench.missing(made, ready.seeds, rate), steps)
 
 
@@ -252,11 +197,7 @@ def device_steps(made: Contender, ready: Prepared) -> NDArray[np.int64]:
     return np.asarray((made.schedule.rounds * each).sum(axis=1))
 
 
-def _deaf(done: int, accuracy: float, cached: int, *, rate: float | None) -> None:
-    """Hear of nothing."""
-
-
-def prepared(asked: Asked, one: Combination, options: Options) -> Prepared:
+def prepared(asked: Sweep, one: Combination, options: Options) -> Prepared:
     """A combination's comparison, with nothing trained yet."""
     if one.scenario is None:
         raise ScenarioError(one.reason)
@@ -277,7 +218,7 @@ class Pace:
     step_s: float  # seconds of a device-step, with its share of exchanges and evaluations
 
 
-def timed(asked: Asked, ahead: Sequence[Outlook], **options: Unpack[Options]) -> dict[str, Pace]:
+def timed(asked: Sweep, ahead: Sequence[Outlook], **options: Unpack[Options]) -> dict[str, Pace]:
     """Train the first chunk of every method that has runs missing, and keep nothing of it."""
     # Methods differ in what surrounds a step: one that exchanges after every step takes many times
     # as long for it as one that exchanges after twenty. They share compiled programs, too.
@@ -350,7 +291,7 @@ def sweep(
     width: str | float | None = None,
     labels: Mapping[str, str] | None = None,
     on_plan: Callable[[Combination], None] | None = None,
-    on_outlook: Callable[[Asked, Sequence[Outlook]], None] | None = None,
+    on_outlook: Callable[[Sweep, Sequence[Outlook]], None] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Sweep:
     """Compare methods at every combination of some fields' values.
@@ -417,49 +358,47 @@ def sweep(
     if on_outlook is not None:
         on_outlook(wanted, ahead)
     asked_for = with_data(scenario, own)
+    points: list[Point] = []
+    found = replace(wanted, wanted=target, own_data=own, own_model=model is not None)
+    libraries: dict[str, None] = {}
     with ExitStack() as stack:
-        on_point = None
         if out is not None:
             place = make_folder(out)
             stack.enter_context(FolderLock(place))
             rates = rates_of(scenario, tune_lr)
             _begin(place, _record(replace(wanted, scenario=asked_for), target, rates))
-            on_point = _SoFar(place, wanted)
-        found = sweep_scenario(wanted, ahead, on_progress, on_point, **options)
-        found = replace(found, scenario=asked_for, own_data=own, own_model=model is not None)
+        written = time.monotonic()
+        for one, tell in zip(ahead, _tellers(ahead, on_progress), strict=True):
+            if one.refused:
+                at = one.combination.at
+                points.append(Point.without_runs(at, wanted.methods, wanted.seeds, one.reason))
+            else:
+                study = prepared(wanted, one.combination, options).carry_out(tell)
+                found = replace(found, computed=found.computed + study.computed, rates=study.rates)
+                libraries[study.library] = None
+                points.append(Point.found(one.combination.at, study))
+            if out is not None and time.monotonic() - written >= _EVERY_S:
+                replace(wanted, points=tuple(points)).to_csv(place / SO_FAR)
+                written = time.monotonic()
+        found = replace(found, scenario=asked_for, points=tuple(points))
+        found = replace(found, libraries=tuple(libraries) or found.libraries)
         if out is not None:
             _write(found, place, [Path(path) for path in code], printing)
     return found
 
 
-def save_sweep(
+def write_sweep(
     found: Sweep,
     folder: str | Path,
-    code: Sequence[str | Path] = (),
-    formats: str | Sequence[str] | None = None,
-    width: str | float | None = None,
+    code: Sequence[str | Path],
+    formats: str | Sequence[str] | None,
+    width: str | float | None,
 ) -> None:
     """Write the folder of a sweep; see `Sweep.save`."""
     printing = Printing.asked(formats, width) or ON_SCREEN
     place = make_folder(folder)
     with FolderLock(place):
         _write(found, place, [Path(path) for path in code], printing)
-
-
-class _SoFar:
-    """The table of what is done, written now and then while the rest is trained."""
-
-    def __init__(self, place: Path, asked: Asked) -> None:
-        self._place, self._asked = place, asked
-        self._written = time.monotonic()
-
-    def __call__(self, points: Sequence[Point]) -> None:
-        if time.monotonic() - self._written < _EVERY_S:
-            return
-        it = self._asked
-        part = Sweep(it.scenario, it.varied, it.methods, it.equal, it.seeds, tuple(points))
-        part.to_csv(self._place / SO_FAR)
-        self._written = time.monotonic()
 
 
 def _write(found: Sweep, place: Path, code: list[Path], printing: Printing) -> None:
@@ -497,7 +436,7 @@ def _write(found: Sweep, place: Path, code: list[Path], printing: Printing) -> N
     commit_all(place, stage="sweep")
 
 
-def _record(what: Asked | Sweep, target: float | None, rates: Sequence[float]) -> dict[str, Any]:
+def _record(what: Sweep, target: float | None, rates: Sequence[float]) -> dict[str, Any]:
     """What a sweep is asked, as plain values."""
     return {
         "asked": asked(what.scenario),

@@ -17,7 +17,7 @@ from joulemesh.data import Dataset
 from joulemesh.metrics import Metric, reported, score_metric
 from joulemesh.models.curves import own_curves
 from joulemesh.scenario import Scenario
-from joulemesh.scenario.varied import Varied
+from joulemesh.scenario.varied import Combination, Varied
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.runs import Row, Runs, Table, infeasible_row
 from joulemesh.training.software import trained_by
@@ -99,6 +99,7 @@ class Sweep:
         own_data: the user's, if it was given in memory.
         own_model: whether the model was the user's own, not the scenario's.
         libraries: of the models: what trained them.
+        combinations: of the fields' values, as scenarios.
     """
 
     scenario: Scenario
@@ -106,13 +107,19 @@ class Sweep:
     methods: tuple[str, ...]
     equal: str
     seeds: tuple[int, ...]
-    points: tuple[Point, ...]
+    points: tuple[Point, ...] = ()
     wanted: float | None = None
     computed: int = 0
     rates: tuple[float, ...] = ()
     own_data: Dataset | None = None
     own_model: bool = False
     libraries: tuple[str, ...] = ("jax",)
+    combinations: tuple[Combination, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many runs there are in all: combinations × methods × seeds."""
+        return len(self.combinations) * len(self.methods) * len(self.seeds)
 
     def __repr__(self) -> str:
         """In one line; `table` has the figures."""
@@ -122,9 +129,9 @@ class Sweep:
 
     def __str__(self) -> str:
         """The table of `joulemesh sweep`."""
-        import joulemesh  # the front door knows the views; this room does not
+        from joulemesh.views.tables import sweep_text
 
-        return joulemesh.sweep_text(self)
+        return sweep_text(self)
 
     @property
     def ran(self) -> bool:
@@ -298,10 +305,9 @@ class Sweep:
         Returns:
             A figure with one panel for each varied field; the others are averaged over.
         """
-        import joulemesh  # the front door knows the views; this room does not
+        from joulemesh.views.figures import sweep_figure
 
-        drawn: Drawing = joulemesh.sweep_figure(self, y, width)
-        return drawn
+        return sweep_figure(self, y, width)
 
     def save(
         self,
@@ -319,9 +325,9 @@ class Sweep:
             formats: of the figure; PNG and SVG unless given.
             width: of the figure, as in `figure`.
         """
-        import joulemesh  # the front door knows who writes folders; this room does not
+        from joulemesh.study.sweep import write_sweep
 
-        joulemesh.save_sweep(self, folder, code, formats, width)
+        write_sweep(self, folder, code, formats, width)
 
 
 def column_of(field: str) -> str:

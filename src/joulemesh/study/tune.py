@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from joulemesh.base.checksums import commit_all
 from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.base.files import make_folder, sweep, write_text
 from joulemesh.base.lock import FolderLock
-from joulemesh.data import Dataset
 from joulemesh.metrics import reported
 from joulemesh.models.curves import column_names
 from joulemesh.scenario import Scenario
@@ -38,12 +37,11 @@ from joulemesh.study.search import (
     Tuner,
     final_scores,
 )
-from joulemesh.study.tuning import Final, Judged, Rung, Tuning
+from joulemesh.study.tuning import Final, Judged, Rung, Tuned
 from joulemesh.training.driver import Interrupt, interrupts
 from joulemesh.training.learners import configured
 from joulemesh.training.prepare import said_loss, the_dataset, the_model, with_data
 from joulemesh.training.software import software
-from joulemesh.views.printing import ON_SCREEN, Printing
 
 CANDIDATES = 45
 """To be trained, at most, unless told otherwise."""
@@ -65,79 +63,6 @@ class Progress:
     best: str = ""  # the best candidate so far and its score; empty before any
     # how candidates have done so far: the rung (from 0), the name, and the figures of each
     judged: tuple[tuple[int, str, Judged], ...] = ()
-
-
-def tune_scenario(
-    scenario: Scenario,
-    space: Space | Mapping[str, Any] | None = None,
-    objective: str | Objective = SCORE,
-    *,
-    seeds: int = 5,
-    search_seeds: int = 3,
-    candidates: int = CANDIDATES,
-    model: Any = None,
-    data: Any = None,
-    cache: str | Path | None = None,
-    tuner: MakeTuner | None = None,
-    on_progress: OnProgress | None = None,
-    on_stage: Callable[[str], None] | None = None,
-) -> Tuning:
-    """Find the best plan; arguments and behaviour are those of `joulemesh.tune`."""
-    by = reported(scenario.training).score
-    wanted = Objective.parse(objective, by) if isinstance(objective, str) else objective
-    counts = {"seeds": seeds, "search_seeds": search_seeds, "candidates": candidates}
-    for name, least in (("seeds", 1), ("search_seeds", 1), ("candidates", 2)):
-        if counts[name] < least:
-            raise ScenarioError(f"{name} = {counts[name]} is too few: use {least} or more")
-    axes = _space(scenario, space)
-    stage = on_stage or (lambda words: None)
-    configured(scenario, model)
-    stage("loading data")
-    dataset = the_dataset(scenario, data)
-    learner = the_model(scenario, model, dataset)
-    choose_by, report_on = halves(dataset)
-    stage("pricing")
-    pricing = Pricing(scenario, learner.parameters, dataset)
-    offer = _offer(pricing, axes, candidates, stage)
-    store = Cache(user_cache() / "tune" if cache is None else cache)
-    store.require_usable()
-    evaluations = 1 if wanted.target is None else _TO_TARGET
-    first = scenario.seed
-    judged_by = tuple(range(first, first + search_seeds))
-    fresh = tuple(range(first + search_seeds, first + search_seeds + seeds))
-    judge = Judge(learner, choose_by, judged_by, store, evaluations=evaluations)
-    steps = max(evaluations, _CURVE)
-    reporter = Judge(learner, report_on, fresh, store, evaluations=steps)
-    made = (tuner or (lambda kept: Halving(len(kept))))(offer.kept)
-    search = _Search(pricing, offer, wanted, made, judge, reporter, on_progress)
-    with interrupts() as interrupt:
-        rungs = search.rungs(interrupt)
-        winner, given = search.finals(interrupt)
-        if interrupt.asked:
-            raise KeyboardInterrupt
-    computed = judge.computed + reporter.computed
-    tested = len(choose_by.y_test)
-    return Tuning(
-        scenario, axes, wanted, offer, rungs, judged_by, fresh, winner, given, computed, tested,
-        learner.library,
-    )  # fmt: skip
-
-
-def _space(scenario: Scenario, space: Space | Mapping[str, Any] | None) -> Space:
-    if space is None:
-        return Space.default(scenario)
-    return space if isinstance(space, Space) else Space.of(space)
-
-
-def _offer(pricing: Pricing, space: Space, most: int, stage: Callable[[str], None]) -> Offer:
-    offer = pricing.offer(space, most, lambda count: stage(f"pricing: {count:,} candidates"))
-    if not offer.kept:
-        first = offer.dropped[0]
-        raise InfeasibleError(
-            f"none of {len(offer.dropped):,} candidates has a plan; of the scenario as it is: "
-            f"{first.reason}"
-        )
-    return offer
 
 
 class _Search:
@@ -292,85 +217,6 @@ def _best_first(one: Judged) -> tuple[int, Score, float]:
 RECORD = "tuning.json"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Tuned(Tuning):
-    """A tuning that can be kept in a folder.
-
-    Attributes:
-        own_data: the user's, if it was given in memory.
-        own_model: whether the model was the user's own, not the scenario's.
-    """
-
-    own_data: Dataset | None = None
-    own_model: bool = False
-
-    def save(self, folder: str | Path, *, code: Sequence[str | Path] = ()) -> None:
-        """Write ``candidates.csv``, ``best.toml``, ``report.html`` and ``tuning.json``.
-
-        ``best.toml`` is the winning scenario, which `joulemesh run` takes; ``scenario.toml`` is
-        what was asked. Files that they name are copied (``inputs/``).
-
-        Args:
-            folder: made if need be; files of these names in it are replaced.
-            code: Python files of the user's own, to be kept too.
-        """
-        place = make_folder(folder)
-        with FolderLock(place):
-            self._write(place, [Path(path) for path in code])
-
-    def save_figure(
-        self,
-        folder: str | Path,
-        *,
-        formats: str | Sequence[str] | None = None,
-        width: str | float | None = None,
-    ) -> list[Path]:
-        """Draw the candidates, their front and the winner beside what `save` wrote.
-
-        Args:
-            folder: of the tuning.
-            formats: some of ``"pdf"``, ``"svg"``, ``"pgf"`` and ``"png"``, in a list or in one
-                text with commas; PNG and SVG unless given.
-            width: for the column of a paper: ``"ieee"``, ``"ieee-wide"``, ``"acm"``,
-                ``"acm-wide"``, or inches; None for a screen.
-
-        Returns:
-            The files that were written.
-        """
-        from joulemesh.views.figures import tuning_figure
-        from joulemesh.views.style import save_figure
-
-        printing = Printing.asked(formats, width) or ON_SCREEN
-        place = make_folder(folder)
-        with FolderLock(place):
-            figure = tuning_figure(self, printing.width)
-            wrote = save_figure(figure, place / "figure", printing.formats)
-            commit_all(place, stage="tuning")
-        return wrote
-
-    def _write(self, place: Path, code: Sequence[Path]) -> None:
-        from joulemesh.study.folder import flat
-        from joulemesh.views.tuning import render_tuning
-
-        sweep(place)
-        keep_inputs(self.scenario, place, self.own_data, own_model=self.own_model, code=list(code))
-        write_text(place / "scenario.toml", portable(self.scenario).to_toml())
-        write_text(place / "best.toml", portable(self.best).to_toml())
-        write_text(place / "candidates.csv", self.to_csv())
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        page = render_tuning(self, versions=flat(software(self.library)), when=now)
-        write_text(place / "report.html", page)
-        record = {
-            **_asked(
-                self.scenario, self.space, self.objective, self.seeds, self.fresh, self.library
-            ),
-            "found": self.summary(),
-            "made": now,
-        }
-        write_text(place / RECORD, json.dumps(record, indent=1) + "\n")
-        commit_all(place, stage="tuning")
-
-
 def tune(
     scenario: Scenario,
     space: Space | Mapping[str, Any] | None = None,
@@ -444,47 +290,96 @@ def tune(
     scenario = said_loss(scenario, loss)
     if isinstance(data, str | Path):
         scenario, data = with_data(scenario, data), None
+    counts = {"seeds": seeds, "search_seeds": search_seeds, "candidates": candidates}
+    for name, least in (("seeds", 1), ("search_seeds", 1), ("candidates", 2)):
+        if counts[name] < least:
+            raise ScenarioError(f"{name} = {counts[name]} is too few: use {least} or more")
+    if not isinstance(space, Space):
+        space = Space.of(space) if space else Space.default(scenario)
+    wanted = Objective.parse(objective, reported(scenario.training).score)
     stage = on_stage or (lambda words: None)
-    axes = space if isinstance(space, Space) else Space.of(space) if space else None
+    configured(scenario, model)
     stage("loading data")
     dataset = the_dataset(scenario, data)
     own = None if data is None else dataset
-    library = the_model(scenario, model, dataset).library
+    learner = the_model(scenario, model, dataset)
+    first = scenario.seed
+    judged_by = tuple(range(first, first + search_seeds))
+    fresh = tuple(range(first + search_seeds, first + search_seeds + seeds))
     with ExitStack() as stack:
         if out is not None:
-            first = scenario.seed + search_seeds
-            asked = _asked(
-                scenario,
-                axes or Space.default(scenario),
-                Objective.parse(objective, reported(scenario.training).score),
-                range(scenario.seed, first),
-                range(first, first + seeds),
-                library,
-            )
             place = make_folder(out)
             stack.enter_context(FolderLock(place))
+            asked = _asked(scenario, space, wanted, judged_by, fresh, learner.library)
             _begin(place, asked, resume=resume)
-        found = tune_scenario(
-            scenario,
-            axes,
-            objective,
-            seeds=seeds,
-            search_seeds=search_seeds,
-            candidates=candidates,
-            model=model,
-            data=dataset,
-            cache=cache,
-            tuner=tuner,
-            on_progress=on_progress,
-            on_stage=on_stage,
+        choose_by, report_on = halves(dataset)
+        stage("pricing")
+        pricing = Pricing(scenario, learner.parameters, dataset)
+        offer = pricing.offer(
+            space, candidates, lambda count: stage(f"pricing: {count:,} candidates")
         )
-        values = {f.name: getattr(found, f.name) for f in fields(found)}
-        values["scenario"] = with_data(found.scenario, own)
-        tuned = Tuned(**values, own_data=own, own_model=model is not None)
+        if not offer.kept:
+            raise InfeasibleError(
+                f"none of {len(offer.dropped):,} candidates has a plan; of the scenario as it is: "
+                f"{offer.dropped[0].reason}"
+            )
+        store = Cache(user_cache() / "tune" if cache is None else cache)
+        store.require_usable()
+        evaluations = 1 if wanted.target is None else _TO_TARGET
+        judge = Judge(learner, choose_by, judged_by, store, evaluations=evaluations)
+        steps = max(evaluations, _CURVE)
+        reporter = Judge(learner, report_on, fresh, store, evaluations=steps)
+        made = (tuner or (lambda kept: Halving(len(kept))))(offer.kept)
+        search = _Search(pricing, offer, wanted, made, judge, reporter, on_progress)
+        with interrupts() as interrupt:
+            rungs = search.rungs(interrupt)
+            winner, given = search.finals(interrupt)
+            if interrupt.asked:
+                raise KeyboardInterrupt
+        found = Tuned(
+            with_data(scenario, own),
+            space,
+            wanted,
+            offer,
+            rungs,
+            judged_by,
+            fresh,
+            winner,
+            given,
+            judge.computed + reporter.computed,
+            len(choose_by.y_test),
+            learner.library,
+            own,
+            model is not None,
+        )
         if out is not None:
             stage(f"writing {out}")
-            tuned._write(place, [Path(path) for path in code])
-    return tuned
+            write_tuning(found, place, [Path(path) for path in code])
+    return found
+
+
+def write_tuning(found: Tuned, place: Path, code: Sequence[Path]) -> None:
+    """Write the files of a tuning's folder."""
+    from joulemesh.study.folder import flat
+    from joulemesh.views.tuning import render_tuning
+
+    sweep(place)
+    keep_inputs(found.scenario, place, found.own_data, own_model=found.own_model, code=list(code))
+    write_text(place / "scenario.toml", portable(found.scenario).to_toml())
+    write_text(place / "best.toml", portable(found.best).to_toml())
+    write_text(place / "candidates.csv", found.to_csv())
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    page = render_tuning(found, versions=flat(software(found.library)), when=now)
+    write_text(place / "report.html", page)
+    record = {
+        **_asked(
+            found.scenario, found.space, found.objective, found.seeds, found.fresh, found.library
+        ),
+        "found": found.summary(),
+        "made": now,
+    }
+    write_text(place / RECORD, json.dumps(record, indent=1) + "\n")
+    commit_all(place, stage="tuning")
 
 
 def _asked(

@@ -7,11 +7,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.base.checksums import commit_all
+from joulemesh.base.files import make_folder
+from joulemesh.base.lock import FolderLock
+from joulemesh.data import Dataset
 from joulemesh.models.curves import score_place
 from joulemesh.scenario import Scenario
 from joulemesh.study.pricing import Candidate, Offer, Priced
@@ -70,7 +75,7 @@ class Final:
 
 
 @dataclass(frozen=True, eq=False)
-class Tuning:
+class Tuned:
     """What tuning found.
 
     Attributes:
@@ -87,6 +92,8 @@ class Tuning:
         test_samples: on how many samples candidates are judged, and on how many others the
             winner is reported.
         library: of the model: what trained it.
+        own_data: the user's, if it was given in memory.
+        own_model: whether the model was the user's own, not the scenario's.
     """
 
     scenario: Scenario
@@ -101,6 +108,8 @@ class Tuning:
     computed: int = 0
     test_samples: int = 0
     library: str = "jax"
+    own_data: Dataset | None = None
+    own_model: bool = False
 
     @property
     def best(self) -> Scenario:
@@ -232,6 +241,53 @@ class Tuning:
             f"{len(self.offer.kept) + len(self.offer.dropped)}, "
             f"winner: {self.winner.candidate.name})"
         )
+
+    def save(self, folder: str | Path, *, code: Sequence[str | Path] = ()) -> None:
+        """Write ``candidates.csv``, ``best.toml``, ``report.html`` and ``tuning.json``.
+
+        ``best.toml`` is the winning scenario, which `joulemesh run` takes; ``scenario.toml`` is
+        what was asked. Files that they name are copied (``inputs/``).
+
+        Args:
+            folder: made if need be; files of these names in it are replaced.
+            code: Python files of the user's own, to be kept too.
+        """
+        from joulemesh.study.tune import write_tuning
+
+        place = make_folder(folder)
+        with FolderLock(place):
+            write_tuning(self, place, [Path(path) for path in code])
+
+    def save_figure(
+        self,
+        folder: str | Path,
+        *,
+        formats: str | Sequence[str] | None = None,
+        width: str | float | None = None,
+    ) -> list[Path]:
+        """Draw the candidates, their front and the winner beside what `save` wrote.
+
+        Args:
+            folder: of the tuning.
+            formats: some of ``"pdf"``, ``"svg"``, ``"pgf"`` and ``"png"``, in a list or in one
+                text with commas; PNG and SVG unless given.
+            width: for the column of a paper: ``"ieee"``, ``"ieee-wide"``, ``"acm"``,
+                ``"acm-wide"``, or inches; None for a screen.
+
+        Returns:
+            The files that were written.
+        """
+        from joulemesh.views.figures import tuning_figure
+        from joulemesh.views.printing import ON_SCREEN, Printing
+        from joulemesh.views.style import save_figure
+
+        printing = Printing.asked(formats, width) or ON_SCREEN
+        place = make_folder(folder)
+        with FolderLock(place):
+            figure = tuning_figure(self, printing.width)
+            wrote = save_figure(figure, place / "figure", printing.formats)
+            commit_all(place, stage="tuning")
+        return wrote
 
 
 def _plain(found: Estimate | None) -> dict[str, float | None] | None:

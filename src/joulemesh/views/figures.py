@@ -31,7 +31,7 @@ from joulemesh.study.record import Entry, across
 from joulemesh.study.statistics import band, estimate
 from joulemesh.study.sweep_result import Figure as Column
 from joulemesh.study.sweep_result import Sweep
-from joulemesh.study.tuning import Final, Tuning, front
+from joulemesh.study.tuning import Final, Tuned, front
 from joulemesh.views.printing import INK, PRINTED, TWO_COLUMNS_IN, width_in
 from joulemesh.views.style import styled
 from joulemesh.views.tables import Panel, is_geometric, panel_of, scale_of, share_words, words_of
@@ -303,7 +303,7 @@ def literal(text: str) -> str:
 _AXES = (("energy_j", "energy of all devices", "J"), ("time_s", "simulated time", "s"))
 
 
-def tuning_figure(found: Tuning, width: str | float | None = None) -> Figure:
+def tuning_figure(found: Tuned, width: str | float | None = None) -> Figure:
     """Accuracy of every candidate against its joules and its seconds."""
     inches = 7.2 if width is None else width_in(width)
     rows, columns = (2, 1) if inches < TWO_COLUMNS_IN else (1, 2)
@@ -327,7 +327,7 @@ def tuning_figure(found: Tuning, width: str | float | None = None) -> Figure:
     return figure
 
 
-def _draw_tuning(panel: Axes, found: Tuning, name: str, label: str, unit: str) -> None:
+def _draw_tuning(panel: Axes, found: Tuned, name: str, label: str, unit: str) -> None:
     judged = [one for rung in found.rungs for one in rung.rows if math.isfinite(one.accuracy)]
     ends = [one for one in (found.winner, found.given) if one is not None]
     costs = [float(getattr(one, name)) for one in (*judged, *ends)]

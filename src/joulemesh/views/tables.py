@@ -55,7 +55,7 @@ from joulemesh.study.record import FIGURE, gathered
 from joulemesh.study.runs import about
 from joulemesh.study.statistics import Estimate, estimate
 from joulemesh.study.sweep_result import Point, Sweep
-from joulemesh.study.tuning import Final, Judged, Rung, Tuning
+from joulemesh.study.tuning import Final, Judged, Rung, Tuned
 from joulemesh.views.terminal import Column, fits, show_table, text_of
 from joulemesh.views.words import value_words
 
@@ -482,7 +482,7 @@ _MOST_REASONS_TUNING = 6
 _UNITS = {"score": "", "energy-to": "J", "time-to": "s"}
 
 
-def show_tuning(found: Tuning, console: Console) -> None:
+def show_tuning(found: Tuned, console: Console) -> None:
     """Print the winner beside the scenario as it is, the best candidates, and what was dropped."""
     head = [Column("plan", figures=False, prose=30), *(Column(name) for name in _head(found))]
     rows = [
@@ -499,7 +499,7 @@ def show_tuning(found: Tuning, console: Console) -> None:
         console.print(Text.assemble((f"{why} ({count}): ", "bold"), reason))
 
 
-def _head(found: Tuning) -> list[str]:
+def _head(found: Tuned) -> list[str]:
     to_target = [f"{found.objective}"] if found.objective.target is not None else []
     metric = found.objective.metric
     scores = [metric.heading, own_heading(metric)]
@@ -510,7 +510,7 @@ def _plan_words(label: str, final: Final) -> str:
     return label if not final.candidate.changes else f"{label}: {final.candidate.name}"
 
 
-def _cells_tuning(found: Tuning, final: Final) -> list[str]:
+def _cells_tuning(found: Tuned, final: Final) -> list[str]:
     own, devices = estimate(final.accuracy), estimate(final.device_accuracy)
     share = found.objective.metric.share
     cells = [_figure(own, share=share), _figure(devices, share=share)]
@@ -526,7 +526,7 @@ def _figure(value: Estimate, unit: str = "", *, share: bool = True) -> str:
     return figure_text(value.mean, half, unit, share=share)
 
 
-def figure_words(found: Tuning, value: Estimate) -> str:
+def figure_words(found: Tuned, value: Estimate) -> str:
     """The objective's figure with its interval; how many seeds reach the target if not all do."""
     if found.objective.target is not None and value.seeds < len(found.fresh):
         return f"{value.seeds} of {len(found.fresh)} seeds"
@@ -534,7 +534,7 @@ def figure_words(found: Tuning, value: Estimate) -> str:
     return _figure(value, _UNITS[found.objective.kind], share=share)
 
 
-def difference_words(found: Tuning) -> str:
+def difference_words(found: Tuned) -> str:
     """How the winner differs from the scenario as it is, in one sentence."""
     seeds = len(found.fresh)
     on = f"{seeds} fresh seed{'s' if seeds > 1 else ''} and {found.test_samples:,} test samples"
@@ -559,7 +559,7 @@ def difference_words(found: Tuning) -> str:
     return f"{text} by seed, {on}){sure}."
 
 
-def _show_rungs(found: Tuning, console: Console) -> None:
+def _show_rungs(found: Tuned, console: Console) -> None:
     """The candidates that came furthest, with their scores in every rung."""
     last: dict[int, list[Judged | None]] = {}
     for number, rung in enumerate(found.rungs):
@@ -585,13 +585,13 @@ def share_words(rung: Rung) -> str:
     return f"{100 * rung.share:.3g} %" if rung.share < 0.01 else f"{100 * rung.share:.0f} %"
 
 
-def _score(found: Tuning, one: Judged | None) -> str:
+def _score(found: Tuned, one: Judged | None) -> str:
     if one is None or one.score is None:
         return "–"
     return found.objective.text(one.score)
 
 
-def tuning_reasons(found: Tuning) -> list[tuple[str, str, int]]:
+def tuning_reasons(found: Tuned) -> list[tuple[str, str, int]]:
     """Why candidates were dropped: kind, the first of its reasons, and how many; most first."""
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], str] = {}

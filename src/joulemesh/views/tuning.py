@@ -15,7 +15,7 @@ from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan as plan_of
 from joulemesh.study.record import gathered
 from joulemesh.study.statistics import Estimate, estimate
-from joulemesh.study.tuning import Final, Judged, Tuning, front
+from joulemesh.study.tuning import Final, Judged, Tuned, front
 from joulemesh.views import report, words
 from joulemesh.views.charts import flow_data, gantt_data
 from joulemesh.views.page import render_page
@@ -32,7 +32,7 @@ _FIRST_ROWS, _MOST_ROWS = 15, 300
 
 
 def render_tuning(
-    found: Tuning, *, versions: Mapping[str, str] | None = None, when: str = ""
+    found: Tuned, *, versions: Mapping[str, str] | None = None, when: str = ""
 ) -> str:
     """The page as text."""
     subject, data = words.Subject(found.scenario.name, when), _data(found)
@@ -69,7 +69,7 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _sentence(found: Tuning) -> str:
+def _sentence(found: Tuned) -> str:
     kept, dropped = len(found.offer.kept), len(found.offer.dropped)
     name = found.winner.candidate.name
     which = "the scenario as it is" if name == "as given" else name
@@ -80,14 +80,14 @@ def _sentence(found: Tuning) -> str:
     )
 
 
-def _legend(found: Tuning) -> str:
+def _legend(found: Tuned) -> str:
     return (
         f"Means of {len(found.fresh)} fresh seeds ± half the 95 % interval (Student's t), on "
         f"{found.test_samples:,} test samples that no choice was made by."
     )
 
 
-def _rungs_words(found: Tuning) -> str:
+def _rungs_words(found: Tuned) -> str:
     steps = [f"{len(rung.rows):,} with {share_words(rung)}" for rung in found.rungs]
     listed = steps[0] if len(steps) == 1 else f"{', '.join(steps[:-1])} and {steps[-1]}"
     return (
@@ -101,7 +101,7 @@ def _seeds(count: int) -> str:
     return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
-def _finals(found: Tuning) -> str:
+def _finals(found: Tuned) -> str:
     target = [] if found.objective.target is None else [str(found.objective)]
     metric = found.objective.metric
     scores = (metric.heading, own_heading(metric).replace("'", "’"))
@@ -112,7 +112,7 @@ def _finals(found: Tuning) -> str:
     return "\n".join([_table(head, rows, numbers=len(head) - 1), *notes])
 
 
-def _final(found: Tuning, label: str, one: Final) -> list[str]:
+def _final(found: Tuned, label: str, one: Final) -> list[str]:
     name = label if label == one.candidate.name else f"{label}: {one.candidate.name}"
     share = found.objective.metric.share
     both = (estimate(one.accuracy), estimate(one.device_accuracy))
@@ -129,7 +129,7 @@ def _figure(value: Estimate, *, share: bool) -> str:
     return figure_text(value.mean, half, share=share)
 
 
-def _candidates(found: Tuning) -> str:
+def _candidates(found: Tuned) -> str:
     """Every candidate that was trained, the one that came furthest first."""
     last: dict[int, dict[int, Judged]] = {}
     for number, rung in enumerate(found.rungs):
@@ -153,13 +153,13 @@ def _candidates(found: Tuning) -> str:
     return f"{shown}<details><summary>{count}</summary>{rest}</details>"
 
 
-def _score(found: Tuning, one: Judged | None) -> str:
+def _score(found: Tuned, one: Judged | None) -> str:
     if one is None:
         return ""
     return "–" if one.score is None else found.objective.text(one.score)
 
 
-def _dropped(found: Tuning) -> str:
+def _dropped(found: Tuned) -> str:
     rows = [[f"{count:,}", why, reason] for why, reason, count in tuning_reasons(found)]
     if not rows:
         return "<p>None: every candidate was trained.</p>"
@@ -176,7 +176,7 @@ def _dropped(found: Tuning) -> str:
     )
 
 
-def _space(found: Tuning) -> str:
+def _space(found: Tuned) -> str:
     said = {name: ", ".join(map(str, values)) for name, values in found.space.to_dict().items()}
     items = "".join(
         f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(values)}</dd></div>"
@@ -207,7 +207,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) 
     )
 
 
-def _data(found: Tuning) -> dict[str, Any]:
+def _data(found: Tuned) -> dict[str, Any]:
     """What the page's script draws."""
     judged = [
         (number, one)
@@ -250,7 +250,7 @@ def _data(found: Tuning) -> dict[str, Any]:
     }
 
 
-def _winning_plan(found: Tuning) -> Plan | None:
+def _winning_plan(found: Tuned) -> Plan | None:
     """The winner's plan, made again; None where that needs the user's own model or data."""
     try:
         made = plan_of(found.best)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import joulemesh
-from joulemesh.study.tune import Tuned
+from joulemesh.study.tuning import Tuned
 from joulemesh.views.tuning import render_tuning
 from tests.browser import Browser
 
