@@ -165,7 +165,6 @@ def _require_joules(meter: str, watts: float | None, quick: bool, append: Path) 
 
 
 def _number(scenario: Scenario, which: str) -> int:
-    """The number of the device that is meant."""
     from joulemesh.data.load import device_names
 
     names = device_names(scenario)
@@ -435,7 +434,6 @@ def _model_bits(scenario: Scenario | None) -> float | None:
 
 
 def _payload(size: str | None, model_bits: float | None) -> int:
-    """Bytes of a transfer."""
     from joulemesh.base.units import parse
 
     if size is None and model_bits is None:

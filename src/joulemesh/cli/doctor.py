@@ -112,7 +112,6 @@ def _packages(problems: list[str], trains: bool) -> dict[str, str | None]:
 
 
 def _name(requirement: str) -> str:
-    """The package in a requirement."""
     letters = (letter if letter.isalnum() or letter in "-_." else " " for letter in requirement)
     return "".join(letters).split()[0]
 
@@ -137,7 +136,6 @@ def _torch() -> dict[str, Any]:
 
 
 def _data() -> dict[str, str]:
-    """Where each published data set was found."""
     from joulemesh.base.errors import ScenarioError
     from joulemesh.data.published import SOURCES, given_folders, locate
 
@@ -156,7 +154,6 @@ def _data() -> dict[str, str]:
 
 
 def _caches() -> dict[str, Any]:
-    """Bytes in each part of the user's cache folder."""
     folder = user_cache()
     parts = sorted(part for part in folder.iterdir() if part.is_dir()) if folder.is_dir() else []
     return {"folder": _homely(str(folder)), "bytes": {part.name: _size(part) for part in parts}}
@@ -181,7 +178,6 @@ def _meters() -> dict[str, dict[str, Any]]:
 
 
 def _deploy(folder: Path | None, problems: list[str]) -> dict[str, Any]:
-    """What taking part in a fleet needs."""
     from joulemesh.deploy.operator.health import examine_folder, examine_machine
 
     found = examine_machine(problems)

@@ -178,8 +178,6 @@ class _OnDemand(UserDict[str, Any]):
 
 
 class _Commands(TyperGroup):
-    """The top-level commands."""
-
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = _OnDemand(
@@ -221,7 +219,6 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Take the options that go before every command."""
     ask_for_tracebacks(traceback)
 
 

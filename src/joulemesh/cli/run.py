@@ -50,8 +50,6 @@ Told = Callable[[Callable[[], str]], str]
 
 @dataclass(frozen=True)
 class _Command:
-    """`joulemesh run` with its options read."""
-
     given: dict[str, Any]  # fields of the request by name, None where an option is not given
     named: Callable[[], Scenario]  # the scenario that is named
     anew: bool  # is one named, so that a resumed run's own is not taken?
@@ -61,7 +59,6 @@ class _Command:
     printing: Printing | None  # of the figures for a paper, if they are asked for
 
     def carry_out(self, *, leads: bool = True, told: Told = lambda action: action()) -> None:
-        """Run, or go on with a run."""
         from joulemesh.study.folder import RunFolder
         from joulemesh.study.result import WorldsResult
         from joulemesh.study.run import WorldsFolder, left_in, over_worlds
@@ -274,7 +271,6 @@ def run(
 
 
 def _show(result: Result | WorldsResult, out: Path, *, json: bool) -> None:
-    """Print the outcome, and where it is kept."""
     from joulemesh.study.result import WorldsResult
     from joulemesh.views.console import show_result, show_worlds
     from joulemesh.views.terminal import open_console
@@ -290,7 +286,6 @@ def _show(result: Result | WorldsResult, out: Path, *, json: bool) -> None:
 
 
 def _draw(out: Path, printing: Printing | None) -> None:
-    """Draw the run for a paper, if that is asked for."""
     if printing is None:
         return
     from joulemesh.study.paper import write_run_paper

@@ -144,7 +144,6 @@ def sweep(
 
 
 def _fields(vary: Sequence[str] | None) -> dict[str, str]:
-    """Texts of values by field."""
     found: dict[str, str] = {}
     for text in vary or []:
         name, equals, values = text.partition("=")
@@ -159,7 +158,6 @@ def _fields(vary: Sequence[str] | None) -> dict[str, str]:
 
 
 def _labels(given: Sequence[str] | None) -> dict[str, str]:
-    """Labels by field."""
     found: dict[str, str] = {}
     for text in given or []:
         name, equals, label = text.partition("=")

@@ -69,16 +69,13 @@ class OptunaTuner:
 
     @property
     def finished(self) -> bool:
-        """Have all trials been told?"""
         return len(self._told) >= self._count and not self._open
 
     @property
     def left(self) -> float:
-        """Trials still to be told."""
         return float(self._count - len(self._told))
 
     def ask(self) -> Trial | None:
-        """The next trial; None until the last one is told, and at the end."""
         if self._open or len(self._told) >= self._count:
             return None
         place = next((k for k in self._untried if not self._points[k]), None)
@@ -114,7 +111,6 @@ class OptunaTuner:
         return abs(math.log(float(own) / float(wanted))) / width
 
     def tell(self, trial: Trial, score: Score | None) -> None:
-        """Say how the trial did."""
         if not self._open:
             raise ScenarioError(f"candidate {trial.candidate} was not asked for: ask first")
         self._open = False
@@ -133,7 +129,6 @@ class OptunaTuner:
 
     @property
     def best(self) -> int | None:
-        """The best candidate that was told."""
         judged = [(score, place) for place, score in self._told.items() if score is not None]
         return min(judged)[1] if judged else None
 

@@ -72,8 +72,6 @@ DEFAULT_METHODS = (
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a comparison has come."""
-
     method: str  # the one at work
     position: int  # its number, from 0
     methods: int  # how many there are
@@ -247,7 +245,6 @@ def _sized(scenario: Scenario, dataset: Dataset) -> Scenario:
 
 
 def _ready(name: str, setting: Setting) -> Contender | str:
-    """The method made ready, or why it cannot run."""
     try:
         return build(name, setting)
     except InfeasibleError as error:
@@ -256,8 +253,6 @@ def _ready(name: str, setting: Setting) -> Contender | str:
 
 @dataclass(frozen=True)
 class Bench:
-    """What all methods of a comparison are trained with."""
-
     setting: Setting  # the terms
     learning: Learning  # model and data
     store: Cache  # the runs that are kept
@@ -265,7 +260,6 @@ class Bench:
 
     @staticmethod
     def grid_of(made: Contender, grid: tuple[float, ...]) -> tuple[float, ...]:
-        """The learning rates that are tried of a method."""
         # A method that tries values of another parameter, too, tries as many rates less, the
         # largest first: all methods are tuned with the same effort.
         return grid[: max(1, len(grid) - len(made.variants))]
@@ -338,7 +332,6 @@ class Bench:
         return {seed: kept[seed] for seed in seeds}, len(missing)
 
     def _at(self, rate: float) -> Learning:
-        """The same, learned at another rate."""
         scenario = self.learning.scenario
         if rate == scenario.training.learning_rate:
             return self.learning
@@ -470,7 +463,6 @@ def write_comparison(
     width: str | float | None,
     baseline: str | None,
 ) -> None:
-    """Write the folder of a comparison; see `Comparison.save`."""
     printing = Printing.asked(formats, width) or ON_SCREEN
     if baseline is not None:
         found[baseline]  # refused before anything is written
@@ -518,7 +510,6 @@ def _write_figures(found: Comparison, place: Path, printing: Printing) -> None:
 
 
 def command_for(study: Comparison, code: Sequence[Path] = ()) -> str | None:
-    """The command that makes the comparison again, to be typed in its folder."""
     repeats = study.repeat_options
     if repeats is None:
         return None

@@ -362,7 +362,6 @@ class WorldsEntry(Entry):
 
     @classmethod
     def over(cls, each: Sequence[Entry]) -> WorldsEntry:
-        """Put one method's worlds side by side."""
         iteration, shares = _shares([entry for entry in each if entry.ran])
 
         def curve(values: Sequence[FloatArray]) -> FloatArray:
@@ -392,7 +391,6 @@ class WorldsEntry(Entry):
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """The worlds in which the method has no run."""
         return tuple(k for k, entry in enumerate(self.each) if not entry.ran)
 
     @property
@@ -609,7 +607,6 @@ class Judgement:
 
 
 def judged(study: Comparison, figure: str, baseline: str | None = None) -> Judgement:
-    """Test one figure of all methods."""
     rows = study.table()
     known = [k for k, row in enumerate(rows) if row[figure] is not None]
     sign = merits(study)[figure]

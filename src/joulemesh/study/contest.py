@@ -49,8 +49,6 @@ _SMALL_TEST = 1000  # samples; a test set up to this size is always evaluated wh
 
 @dataclass(frozen=True)
 class Learning:
-    """What is learned: the same for all methods."""
-
     scenario: Scenario  # says how the data are shared out, and the settings of training
     model: Model | TorchModel  # what is trained
     dataset: Dataset  # what it is trained on
@@ -114,11 +112,9 @@ class Contest:
         return self.folder / digest(str(key).encode() for key in keys)
 
     def forget(self) -> None:
-        """Remove what was kept of the training under way: its runs are kept."""
         self._unfinished.remove()
 
     def learner(self, seeds: tuple[int, ...]) -> AnyLearner:
-        """What trains all seeds together, before its beginning."""
         what, schedule = self.learning, self.contender.schedule
         samples = self.setting.work.round_samples
         return learner_of(
@@ -164,7 +160,6 @@ _EVEN_FROM = math.ceil(1 / (RATIO - 1))  # steps, from which one step is less th
 
 
 def grid(step: float, steps: int, low: float, high: float) -> FloatArray:
-    """The points of a grid."""
     start, end = step * min(_EVEN_FROM, steps), step * steps
     even = step * np.arange(min(_EVEN_FROM, steps), steps + 1)
     least = min(low, high)
@@ -180,7 +175,6 @@ def _ratios(times: float) -> int:
 
 
 def evaluations(setting: Setting, ledger: Ledger) -> tuple[int, ...]:
-    """The iterations after which a method is evaluated."""
     n, every = ledger.iterations, setting.scenario.training.eval_every
     try:
         plan = setting.reference
@@ -205,7 +199,6 @@ class Accuracy:
         self._listener, self._latest = listener, math.nan
 
     def __call__(self, chunk: TrainedChunk[Any]) -> None:
-        """Tell of one chunk."""
         if len(chunk.trace.iteration):
             self._latest = float(chunk.trace.test_score[-1].mean())
         self._listener(chunk.completed, self._latest)
@@ -306,6 +299,5 @@ class Unfinished:
         return Trace.join([before, *self._traces])
 
     def remove(self) -> None:
-        """Forget it: the runs are kept."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

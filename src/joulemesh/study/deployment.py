@@ -44,8 +44,6 @@ _LOSSES = (
 
 @dataclass(frozen=True, eq=False)
 class Reported:
-    """A report that was written."""
-
     page: Path  # where
     receipt: Receipt  # what is in `receipt.json` and `receipt.csv` beside it
     sentence: str  # the deployment in a sentence or two
@@ -177,7 +175,6 @@ def _when(histories: Sequence[History]) -> str:
 
 
 def _versions(fleet: Fleet, histories: Sequence[History]) -> dict[str, str]:
-    """Of this machine, of the devices, and of the fleet."""
     last = [
         one.starts[-1].figures.get("version", "not recorded") for one in histories if one.starts
     ]

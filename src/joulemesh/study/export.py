@@ -56,7 +56,6 @@ class _Graph:
         return name
 
     def apply(self, operation: str, *others: str, **attributes: Any) -> None:
-        """Apply an operation to the latest value."""
         output = f"h{len(self.nodes)}"
         inputs = [self.latest, *others]
         self.nodes.append(self._onnx.helper.make_node(operation, inputs, [output], **attributes))
@@ -72,7 +71,6 @@ def _single(value: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def onnx_graph(name: str, params: Params, data: Dataset) -> bytes:
-    """A built-in model in the ONNX format."""
     # The graph takes samples as they are in the data (float32 [batch, ...]), scales them as
     # training does, and gives logits [batch, classes].
     if name not in MODELS or not MODELS[name].sequential:
@@ -164,7 +162,6 @@ def torch_graph(kept: Stored) -> bytes:
 
 
 def _scaled(torch: Any, kept: Stored) -> Any:
-    """The module, with the scaling of training before it."""
     mean, std = (
         torch.tensor(np.asarray(one, np.float32)) for one in (kept.dataset.mean, kept.dataset.std)
     )
@@ -190,8 +187,6 @@ _KEY = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A trained model, and what is known of it."""
-
     folder: Path  # of the run
     scenario: Scenario  # what was carried out
     params: Mapping[str, NDArray[Any]]  # by name, in the run's precision
@@ -306,7 +301,6 @@ class Tested(NamedTuple):
 
 
 def wilson(right: int, samples: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share."""
     share, z2 = right / samples, _Z**2
     middle = (share + z2 / (2 * samples)) / (1 + z2 / samples)
     half = _Z * math.sqrt(share * (1 - share) / samples + z2 / (4 * samples**2))
@@ -315,7 +309,6 @@ def wilson(right: int, samples: int) -> tuple[float, float]:
 
 
 def tested(kept: Stored) -> Tested | None:
-    """The model's accuracy on all test samples."""
     # None where the model itself was not kept, or where it does not tell classes.
     if kept.model is None or kept.dataset.targets != "classes":
         return None
@@ -454,7 +447,6 @@ def _rows(kept: Stored, path: Path, measured: Tested | None) -> list[tuple[str, 
 
 
 def _trained(kept: Stored) -> str:
-    """The library that trained the model, with its version."""
     versions = kept.start["versions"]
     libraries = versions.get("trained_by", ["jax"])
     return ", ".join(f"{TITLES[name]} {versions['packages'][name]}" for name in libraries)
@@ -468,7 +460,6 @@ def _lines(kept: Stored, file: str) -> str:
 
 
 def config_text(kept: Stored, file: str) -> str:
-    """The text of ``config.json``."""
     whose = {"seed": kept.seed, "device": kept.device}
     name = kept.start["learned"]["model"]
     facts = config(kept.scenario.training, kept.dataset, file, name, **whose)

@@ -32,8 +32,6 @@ from joulemesh.study.export import onnx_graph
 
 @dataclass(frozen=True)
 class FleetModel:
-    """A model that was written."""
-
     folder: Path  # where
     iteration: int  # after which
     devices: tuple[str, ...]  # names of those whose model, or mean, it is

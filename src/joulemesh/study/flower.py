@@ -41,8 +41,6 @@ _JAX = ("jax>=0.6", "optax>=0.2.4")
 
 @dataclass(frozen=True, eq=False)
 class ModelPart:
-    """What an app has of a model."""
-
     files: Mapping[str, str]  # texts of modules, by name
     initial: Mapping[str, NDArray[Any]]  # parameters at the start, by name
     needs: tuple[str, ...]  # packages
@@ -71,7 +69,6 @@ class ModelPart:
 
 
 def model_part(scenario: Scenario, model: Model | TorchModel, data: Dataset) -> ModelPart:
-    """What an app has of a scenario's model."""
     name = scenario.training.model
     own = in_file_parts(name)
     if isinstance(model, TorchModel):
@@ -125,8 +122,6 @@ _FLOWER = "flwr[simulation]>=1.41"
 
 @dataclass(frozen=True)
 class _App:
-    """What is written."""
-
     scenario: Scenario  # what is asked
     plan: Plan  # of it
     dataset: Dataset  # as the model sees it
@@ -259,7 +254,6 @@ def _pyproject(app: _App, folder: Path) -> str:
 
 
 def _distribution(name: str) -> str:
-    """A name that Python packages may have."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "joulemesh-app"
 
 

@@ -93,7 +93,6 @@ def costs_of(text: str, seeds: tuple[int, ...]) -> tuple[Any, Any]:
 
 
 def flat(record: dict[str, Any]) -> dict[str, str]:
-    """Names and texts of a record whose values may be dicts or lists."""
     texts: dict[str, str] = {}
     for name, value in record.items():
         if isinstance(value, dict):
@@ -140,7 +139,6 @@ class Pricing:
         self._settled: tuple[int, Account] | None = None
 
     def __call__(self, chunk: TrainedChunk[Any]) -> None:
-        """Remember what a chunk sent."""
         if self._settle is not None:
             self._sent.append(chunk.trace.sent)
 
@@ -277,22 +275,18 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """Where the engine's state is kept."""
         return self.path / "checkpoint"
 
     @property
     def started(self) -> bool:
-        """Is there a run in the folder?"""
         return bool(self.manifest.commits)
 
     @property
     def finished(self) -> bool:
-        """Has the run in the folder come to its end?"""
         return self.started and self.manifest.newest.facts.get("stage") == "finished"
 
     @property
     def completed(self) -> int:
-        """Iterations that are kept."""
         return int(self.manifest.newest.facts["completed"]) if self.started else 0
 
     def refuse_damage(self, names: Iterable[str] | None = None, *, remedy: str) -> None:
@@ -332,7 +326,6 @@ class RunFolder:
                 raise ScenarioError(f"{self.path / name}: {why}")
 
     def scenario(self) -> Scenario:
-        """The scenario of the run in the folder, as resolved when it started."""
         self.require_started()
         with self._arrays("plan.npz") as file:
             origins = origins_of(stored_record(file))
@@ -378,7 +371,6 @@ class RunFolder:
             return file.read(known.bytes).decode()
 
     def result(self) -> dict[str, Any] | None:
-        """The figures of a finished run."""
         if not self.finished:
             return None
         self.refuse_damage(["result.json"], remedy="restore it from a copy")
@@ -454,7 +446,6 @@ class RunFolder:
         *,
         own_model: bool = False,
     ) -> None:
-        """Write what is known before training."""
         copies = keep_inputs(
             account.scenario, self.path, data, own_model=own_model, code=files_run()
         )
@@ -553,7 +544,6 @@ class RunFolder:
         self._remove_checkpoints(removed)
 
     def finish(self, result: Result) -> None:
-        """Write what is known at the end."""
         write_ledger(result.account, self.path / "ledger.csv")
         settled = np.ndim(result.account.iteration_j) == 2  # what it cost is known only now
         if settled:
@@ -596,7 +586,6 @@ class RunFolder:
         self.manifest.commit(files, removed=removed, **facts)
 
     def write_report(self, result: Result) -> None:
-        """The HTML page."""
         from joulemesh.study.paper import write_run_report
 
         write_run_report(self.path / "report.html", result, self.start_record())

@@ -170,7 +170,6 @@ def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
 
 
 def _fields(then: Any, now: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Fields whose values differ, with both."""
     if not isinstance(then, dict) or not isinstance(now, dict):
         if then != now:
             yield above, then, now
@@ -263,7 +262,6 @@ def contender_digest(contender: Contender) -> str | None:
 
 
 def _file_of(function: Callable[..., Any]) -> Path | None:
-    """The file that a function was defined in."""
     while isinstance(function, partial):
         function = function.func
     function = getattr(function, "__wrapped__", function)
@@ -377,7 +375,6 @@ class _Keeper:
             self._write(kept, read_bounded(path, size))
 
     def data(self, data: Dataset) -> None:
-        """Write data that the user gave in memory."""
         arrays = (data.x_train, data.y_train, data.x_test, data.y_test)
         size = sum(array.nbytes for array in arrays)
         known = {"name": Path(_DATA).name, "bytes": size, "samples_sha256": data_digest(data)}

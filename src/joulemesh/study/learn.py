@@ -73,7 +73,6 @@ class Job:
 
     @cached_property
     def contender(self) -> Contender:
-        """The plan with its price, as a comparison has it."""
         plan = self.plan
         ledger, schedule = plan.ledger, schedule_of(plan)
         return Contender("tune", schedule, None, ledger, plan.supplied_j, plan=plan)

@@ -84,7 +84,6 @@ class WorldsFolder:
 
     @property
     def started(self) -> bool:
-        """Does the folder hold worlds?"""
         return (self.path / _MARK).is_file()
 
     def request(self) -> RunRequest | None:
@@ -400,7 +399,6 @@ def _ignore(stage: str) -> None:
 def _trained(
     job: Job, folder: RunFolder | None, begun: float, stage: Callable[[str], None]
 ) -> Result:
-    """Train what is left of a job."""
     state, before = job.resume_or_begin(folder)
     setup_s = time.perf_counter() - begun
     collect_memory()
@@ -445,7 +443,6 @@ class Job:
 
     @property
     def scenario(self) -> Scenario:
-        """What is carried out."""
         return self.pricing.reserve.scenario
 
     def open_folder(self, stack: ExitStack) -> RunFolder | None:

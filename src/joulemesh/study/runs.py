@@ -287,7 +287,6 @@ def about(name: str) -> tuple[str, Citation | None]:
 
 
 def figures_of(entry: Entry, target: float) -> dict[str, FloatArray | Reached]:
-    """Each figure of the table, by seed."""
     score, better = entry.score, score_metric(entry.score).better
     always, curve = column_names((), score), entry.curves[f"test_{score}"]
 
@@ -306,7 +305,6 @@ def figures_of(entry: Entry, target: float) -> dict[str, FloatArray | Reached]:
 
 
 def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
-    """One method's row; see `Comparison.table`."""
     mine, rivals = figures_of(entry, target), figures_of(first, target)
     taken = mine["energy_to_target_j"]
     assert isinstance(taken, Reached)
@@ -339,7 +337,6 @@ def row_of(entry: Entry, first: Entry, target: float) -> dict[str, Any]:
 
 
 def worlds_row(entry: WorldsEntry, first: WorldsEntry, target: float) -> dict[str, Any]:
-    """One method's row in several worlds; see `WorldsComparison.table`."""
     rows = [row_of(one, rival, target) for one, rival in zip(entry.each, first.each, strict=True)]
     ran = np.array([one.ran for one in entry.each])
     both = ran & np.array([one.ran for one in first.each])

@@ -54,8 +54,6 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class Axis:
-    """One field that is varied."""
-
     name: str  # of the field, for instance `"plan.rounds"`
     # that it takes, the first of them first; one may be the word `"grid"`, for `plan.iterations`
     # only

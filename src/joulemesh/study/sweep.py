@@ -55,8 +55,6 @@ from joulemesh.views.printing import ON_SCREEN, TWO_COLUMNS_IN, Printing
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a sweep has come."""
-
     position: int  # number of the combination at work, from 0
     combinations: int  # how many there are
     share: float  # of the device-steps that were missing at the beginning, what is done
@@ -101,7 +99,6 @@ class Outlook:
 
     @property
     def steps(self) -> int:
-        """Device-steps of all methods."""
         return sum(self.steps_of.values())
 
 
@@ -198,7 +195,6 @@ def device_steps(made: Contender, ready: Prepared) -> NDArray[np.int64]:
 
 
 def prepared(asked: Sweep, one: Combination, options: Options) -> Prepared:
-    """A combination's comparison, with nothing trained yet."""
     if one.scenario is None:
         raise ScenarioError(one.reason)
     return prepare_comparison(one.scenario, asked.methods, asked.equal, asked.seeds, **options)
@@ -394,7 +390,6 @@ def write_sweep(
     formats: str | Sequence[str] | None,
     width: str | float | None,
 ) -> None:
-    """Write the folder of a sweep; see `Sweep.save`."""
     printing = Printing.asked(formats, width) or ON_SCREEN
     place = make_folder(folder)
     with FolderLock(place):
@@ -450,7 +445,6 @@ def _record(what: Sweep, target: float | None, rates: Sequence[float]) -> dict[s
 
 
 def command_for(found: Sweep, code: Sequence[Path] = ()) -> str | None:
-    """The command that makes the sweep again, to be typed in its folder."""
     first = found.scenario.seed
     if found.seeds != tuple(range(first, first + len(found.seeds))):
         return None

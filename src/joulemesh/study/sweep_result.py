@@ -61,7 +61,6 @@ class Point:
 
     @classmethod
     def found(cls, at: tuple[int, ...], comparison: Comparison) -> Point:
-        """What a comparison found."""
         table = [
             {name: value for name, value in row.items() if name not in _WORDS}
             | {"target": comparison.target if math.isfinite(comparison.target) else None}

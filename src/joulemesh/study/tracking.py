@@ -97,7 +97,6 @@ class Guarded:
             )
 
     def __call__(self, row: Metrics) -> None:
-        """Log one evaluation, if the tracker still works."""
         self._try(lambda: self._tracker(row))
 
     def __enter__(self) -> Self:
@@ -115,7 +114,6 @@ class Together:
         self._trackers = tuple(trackers)
 
     def __call__(self, row: Metrics) -> None:
-        """Log one evaluation with each of them."""
         for one in self._trackers:
             one(row)
 
@@ -131,8 +129,6 @@ class Together:
 
 @dataclass(frozen=True)
 class Tracked:
-    """What a tracker is told of a run."""
-
     folder: Path  # of the run
     scenario: Scenario  # what is carried out
     seeds: int  # how many there are
@@ -212,7 +208,6 @@ class TensorBoard:
         self._open: dict[int, Any] = {}
 
     def __call__(self, row: Metrics) -> None:
-        """Log one evaluation of one seed."""
         seed, iteration = int(row["seed"]), int(row["iteration"])
         if seed not in self._open:
             folder = self._folder / f"seed-{seed}" if self._several else self._folder
@@ -273,7 +268,6 @@ class MLflow:
         self._open: dict[int, tuple[str, int]] = {}  # by seed: the run, and how far it has come
 
     def __call__(self, row: Metrics) -> None:
-        """Log one evaluation of one seed."""
         seed, iteration = int(row["seed"]), int(row["iteration"])
         if seed not in self._open:
             self._open[seed] = self._begin(seed)
@@ -352,7 +346,6 @@ class WandB:
         self._name = ""
 
     def __call__(self, row: Metrics) -> None:
-        """Log one evaluation of one seed."""
         seed, iteration = int(row["seed"]), int(row["iteration"])
         if seed not in self._open:
             self._open[seed] = self._begin(seed)

@@ -54,8 +54,6 @@ MakeTuner = Callable[[Sequence[Priced]], Tuner]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far tuning has come."""
-
     stage: str  # what is being done: `"rung 1 of 3"`, `"fresh seeds"`
     position: int  # candidates of the stage that are done
     count: int  # candidates of the stage, as far as known
@@ -359,7 +357,6 @@ def tune(
 
 
 def write_tuning(found: Tuned, place: Path, code: Sequence[Path]) -> None:
-    """Write the files of a tuning's folder."""
     from joulemesh.study.folder import flat
     from joulemesh.views.tuning import render_tuning
 
@@ -390,7 +387,6 @@ def _asked(
     fresh: Sequence[int],
     library: str,
 ) -> dict[str, Any]:
-    """What a tuning is asked, as plain values."""
     return {
         **record_of(asked(scenario), seeds, library),
         "fresh_seeds": list(fresh),

@@ -31,8 +31,6 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Judged:
-    """How one candidate did in one rung."""
-
     candidate: int  # its number
     score: Score | None  # by the objective; None where the share does not pay for an iteration
     # of the mean model at the end, or another score, mean over seeds; NaN if there is none
@@ -45,8 +43,6 @@ class Judged:
 
 @dataclass(frozen=True)
 class Rung:
-    """One rung."""
-
     share: float  # of the budget
     rows: tuple[Judged, ...]  # its candidates, the best first
 
