@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from joulemesh.cli.main import main
+from tests.commands import Command
 
 COMMANDS = {
     "plan": (),
@@ -20,23 +19,14 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("words", COMMANDS)
 @pytest.mark.parametrize("bits", [1, 8, 31])
 def test_every_command_refuses_a_width_that_is_not_carried_out(
-    command: str,
-    bits: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    words: str, bits: int, command: Command, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("narrow.toml").write_text(f"[network]\nbits_per_parameter = {bits}\n")
-    words = [*command.split(), "narrow.toml", *COMMANDS[command]]
-    monkeypatch.setattr(sys, "argv", ["joulemesh", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    told = capsys.readouterr().err.strip()
-    assert ended.value.code == 2
+    code, _, told = command(*words.split(), "narrow.toml", *COMMANDS[words])
+    assert code == 2
     assert f"network.bits_per_parameter = {bits} is not carried out" in told
     assert "use 16 or 32" in told
     assert len(told.splitlines()) == 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +13,7 @@ import pytest
 
 import joulemesh
 from joulemesh.cli.common import read_scenario
-from joulemesh.cli.main import main
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Outcome]
-
-
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Command:
-    """Run a command in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["joulemesh", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            main()
-            code: Any = 0
-        except SystemExit as end:
-            code = end.code or 0
-        caught = capsys.readouterr()
-        return Outcome(int(code), caught.out, caught.err)
-
-    return run
+from tests.commands import Command, Outcome
 
 
 def refused(outcome: Outcome, *wanted: str) -> None:
@@ -195,13 +162,6 @@ def test_schema_is_json_with_every_section(command: Command) -> None:
     schema = json.loads(command("schema").out)
     sections = {"seed", "devices", "network", "budget", "plan", "training", "bounds"}
     assert set(schema["properties"]) == sections
-
-
-def test_version_and_help(command: Command) -> None:
-    assert command("--version").out.strip() == f"joulemesh {joulemesh.__version__}"
-    text = command("plan", "--help").out
-    assert "--set" in text
-    assert "--json" in text
 
 
 # --set -----------------------------------------------------------------------------------------

@@ -8,56 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from joulemesh.cli.main import main
-
-SMALL = """
-[devices]
-count = 4
-cycles_per_sample = [1e5, 3e5]
-[network]
-profile = "ideal"
-[budget]
-energy_j = [0.5, 1.5]
-deadline_s = 0.04
-[plan]
-iterations = 4
-rounds = "theorem4"
-aggregation = "theorem3"
-[training]
-model = "logistic"
-batch_size = 8
-chunk_iterations = 4
-"""
-
-Command = Callable[..., tuple[int, str, str]]
+from tests.commands import SMALL, Command
 
 
 @pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Command:
-    """Run a command in this process, in a folder with a small scenario."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    Path("small.toml").write_text(SMALL)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["joulemesh", "compare", *map(str, arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
+def command(small: Command) -> Command:
+    return partial(small, "compare")
 
 
 def test_a_comparison_from_file_to_report(command: Command) -> None:

@@ -164,6 +164,8 @@ def test_files_are_offered_where_a_field_names_one(tmp_path: Path) -> None:
     ("typed", "offered"),
     [
         ("adaptive,bal", ["adaptive,balanced"]),
+        ("balanced:tau1=3,tau", ["balanced:tau1=3,tau2="]),
+        ("adaptive:rounds=b", ["adaptive:rounds=backfill"]),
         ("fixed:", ["fixed:tau="]),
         ("pens:top=2,sam", ["pens:top=2,sampled="]),
         ("gossip-learning:form=", [f"gossip-learning:form={x}" for x in ("random", "partitioned")]),
@@ -281,18 +283,6 @@ def test_in_a_real_bash(tmp_path: Path) -> None:
         ["bash", "--norc", "-c", asked], capture_output=True, text=True, check=True, env=environment
     )
     assert done.stdout == "jetson-orin-nano\n"
-
-
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("adaptive,fix", ["adaptive,fixed"]),
-        ("balanced:tau1=3,tau", ["balanced:tau1=3,tau2="]),
-        ("adaptive:rounds=b", ["adaptive:rounds=backfill"]),
-    ],
-)
-def test_the_last_of_several_methods_is_completed(typed: str, offered: list[str]) -> None:
-    assert [name for name, _ in completion.compared_methods(typed)] == offered
 
 
 def test_words_of_bash_are_joined() -> None:

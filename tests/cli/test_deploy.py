@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, TypeAlias
 
 import pytest
 
-from joulemesh.cli.main import main
 from joulemesh.deploy.fleet.pack import DevicePack
+from tests.commands import Command
 
-Command: TypeAlias = Callable[..., SimpleNamespace]
 THREE = ("--set", "devices.count=3", "--set", "plan.iterations=2")
-
-
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Command:
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str, stdin: str = "") -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["joulemesh", *arguments])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        try:
-            main()
-            code: Any = 0
-        except SystemExit as end:
-            code = end.code or 0
-        caught = capsys.readouterr()
-        return SimpleNamespace(code=code, out=caught.out, err=caught.err)
-
-    return run
 
 
 def test_init_says_that_no_message_is_lost_in_the_field(command: Command) -> None:

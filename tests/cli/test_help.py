@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import typer
 
 import joulemesh
 from joulemesh.cli import doctor
-from joulemesh.cli.main import app, main
+from joulemesh.cli.main import app
 from joulemesh.scenario import PRESETS
 from joulemesh.scenario.profiles import DEVICES, RADIOS
-
-Command: TypeAlias = Callable[..., SimpleNamespace]
+from tests.commands import Command
 
 TOP = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
@@ -38,24 +35,9 @@ def _flat(commands: dict[str, Any], before: str = "") -> dict[str, Any]:
 COMMANDS = _flat(TOP)
 
 
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Command:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "110")
-
-    def run(*arguments: str) -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["joulemesh", *arguments])
-        try:
-            main()
-            code: Any = 0
-        except SystemExit as end:
-            code = end.code or 0
-        caught = capsys.readouterr()
-        return SimpleNamespace(code=code, out=caught.out, err=caught.err)
-
-    return run
 
 
 def test_help_begins_with_what_most_people_need(command: Command) -> None:
@@ -67,6 +49,7 @@ def test_help_begins_with_what_most_people_need(command: Command) -> None:
     ]  # fmt: skip
     listed = [name for _, text in (first, *others) for name in re.findall(r"^│ (\w+)", text, re.M)]
     assert sorted(listed) == sorted(TOP)
+    assert "--install-completion" in told
 
 
 @pytest.mark.parametrize(
@@ -101,33 +84,12 @@ def test_examples_name_options_that_exist(name: str) -> None:
         assert {word for word in line.split() if word.startswith("--")} <= known
 
 
-def test_the_first_page_lists_every_command(command: Command) -> None:
-    page = command("--help").out
-    assert all(f" {name} " in page for name in TOP)
-    assert "--install-completion" in page
-
-
 def test_version_and_module() -> None:
     for start in (["-m", "joulemesh"], ["-c", "from joulemesh.cli import main; main()"]):
         done = subprocess.run(
             [sys.executable, *start, "--version"], capture_output=True, text=True, check=True
         )
         assert done.stdout == f"joulemesh {joulemesh.__version__}\n"
-
-
-def test_completion_completes() -> None:
-    """What the shell runs when the user presses tab."""
-    environment = {
-        **os.environ,
-        "_JOULEMESH_COMPLETE": "complete_bash",
-        "COMP_WORDS": "joulemesh pro",
-        "COMP_CWORD": "1",
-    }
-    code = "from joulemesh.cli.main import app; app(prog_name='joulemesh')"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.stdout.split() == ["profiles"]
 
 
 # Profiles --------------------------------------------------------------------------------------

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
 
-from joulemesh.cli.main import main
 from joulemesh.methods import names, registry
-
-Command: TypeAlias = Callable[..., tuple[int, str, str]]
+from tests.commands import Command
 
 OWN = '''"""Lazy mixing: a step towards the neighbours."""
 
@@ -38,25 +33,9 @@ register("bare", lambda name, setting, given: None)
 '''
 
 
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Iterator[Command]:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _narrow(monkeypatch: pytest.MonkeyPatch, own_methods: None) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["joulemesh", *arguments])
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        caught = capsys.readouterr()
-        return int(code), caught.out, caught.err
-
-    with registry.METHODS.scoped():
-        yield run
 
 
 def test_all_methods_are_listed_with_parameters_and_citations(command: Command) -> None:

@@ -4,33 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from joulemesh.base import own_code
 from joulemesh.cli.main import main
-from joulemesh.methods import registry
-
-SMALL = """
-[devices]
-count = 4
-cycles_per_sample = [1e5, 3e5]
-[network]
-profile = "ideal"
-[budget]
-energy_j = [0.5, 1.5]
-deadline_s = 0.04
-[plan]
-iterations = 4
-rounds = "theorem4"
-aggregation = "theorem3"
-[training]
-model = "logistic"
-batch_size = 8
-chunk_iterations = 4
-"""
+from tests.commands import Command, Outcome
 
 HEAD = """import jax, jax.numpy as jnp
 from joulemesh.aggregation.route import Route
@@ -49,34 +30,20 @@ def build(name, setting, given):
 register("own", build)
 """
 
-Command = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
 def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Iterator[Command]:
+    small: Command, monkeypatch: pytest.MonkeyPatch, own_methods: None
+) -> Callable[..., Outcome]:
     """Compare the method of a file with the adaptive plan, in this process."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(own_code, "_FILES", set())
-    Path("small.toml").write_text(SMALL)
 
-    def run(text: str, *options: str, before: tuple[str, ...] = ()) -> tuple[int, str, str]:
+    def run(text: str, *options: str, before: tuple[str, ...] = ()) -> Outcome:
         Path("mine.py").write_text(HEAD + text)
         words = ["compare", "small.toml", "--load", "mine.py", "--methods", "own,adaptive"]
-        words += ["--seeds", "1", "--cache", "kept", *options]
-        monkeypatch.setattr(sys, "argv", ["joulemesh", *before, *words])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        return small(*before, *words, "--seeds", "1", "--cache", "kept", *options)
 
-    with registry.METHODS.scoped():
-        yield run
+    return run
 
 
 EMPTY = "Route.build('own', edges=[], edge=[], forward=[], step=0, bits=8.0, repeats=1, uses=1)"

@@ -14,6 +14,7 @@ from joulemesh.base.printable import printable
 from joulemesh.cli.main import main
 from joulemesh.views import terminal
 from joulemesh.views.terminal import Column, open_console, show_table
+from tests.commands import Command
 
 RED = "\x1b[31m"
 SCENARIO = """
@@ -30,42 +31,28 @@ TABLE = f"""name,energy_j,spare{RED}
 """
 
 
-def answer(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object
-) -> tuple[int, str]:
+def answer(command: Command, *arguments: object) -> tuple[int, str]:
     """The exit code of a command, and all that it prints, in which no control code is left."""
-    monkeypatch.setattr(sys, "argv", ["joulemesh", *map(str, arguments)])
-    try:
-        main()
-        code = 0
-    except SystemExit as end:
-        code = int(end.code or 0)
-    caught = capsys.readouterr()
-    said = caught.out + caught.err
-    assert printable(said, lines=True) == said
-    return code, said
+    code, out, err = command(*arguments)
+    assert printable(out + err, lines=True) == out + err
+    return code, out + err
 
 
 @pytest.mark.parametrize("name", [f"{RED}x", "a\rb", "a\nb", "\x9b31m", "\u202eb", "\udcff"])
-def test_a_path_is_shown_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, said = answer(monkeypatch, capsys, "plan", "--out", f"{name}/plan.json")
+def test_a_path_is_shown_in_one_line(command: Command, name: str) -> None:
+    code, said = answer(command, "plan", "--out", f"{name}/plan.json")
     assert code == 2
     assert said.startswith("error: cannot write")
     assert len(said.splitlines()) == 1
     assert printable(name) in said
 
 
-def test_cells_and_paths_of_a_scenario_are_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_cells_and_paths_of_a_scenario_are_shown(command: Command, tmp_path: Path) -> None:
     folder = tmp_path / f"{RED}folder"
     folder.mkdir()
     (folder / "devices.csv").write_text(TABLE)
     (folder / "s.toml").write_text(SCENARIO.format(table="devices.csv"))
-    code, said = answer(monkeypatch, capsys, "plan", folder / "s.toml", "--out", folder / "p.json")
+    code, said = answer(command, "plan", folder / "s.toml", "--out", folder / "p.json")
     assert code == 0, said
     for shown in (r"\x1b[31mhot", "[/]", "[red]plain", r"wrote ", r"\x1b[31mfolder"):
         assert shown in said

@@ -9,31 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from joulemesh.cli.main import main
+from tests import commands
+from tests.commands import Command
 
-SMALL = """
-[devices]
-count = 4
-cycles_per_sample = [1e5, 3e5]
-[network]
-profile = "ideal"
-[budget]
-energy_j = [0.5, 1.5]
-deadline_s = 0.04
-[plan]
-iterations = 12
-rounds = "theorem4"
-aggregation = "theorem3"
-[training]
-model = "logistic"
-batch_size = 8
-chunk_iterations = 4
-"""
+SMALL = commands.SMALL.replace("iterations = 4", "iterations = 12", 1)
 SPACE = """
 [plan]
 rounds = ["uniform", "theorem4"]
@@ -43,31 +27,13 @@ learning_rate = [0.05, 0.2]
 """
 FEW = ("--seeds", 2, "--search-seeds", 1, "--space", "space.toml")
 
-Command = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Command:
-    """Run the command in this process, in a folder with a small scenario and a small space."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def command(small: Command) -> Command:
+    """In a folder with a small scenario and a small space."""
     Path("small.toml").write_text(SMALL)
     Path("space.toml").write_text(SPACE)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["joulemesh", "tune", *map(str, arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
+    return partial(small, "tune")
 
 
 def test_from_file_to_report(command: Command) -> None:
