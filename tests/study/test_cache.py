@@ -68,20 +68,10 @@ def test_a_wrong_byte_anywhere_is_no_crash(bit: int) -> None:
 @settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_a_damaged_file_is_no_run_and_no_crash(data: Any) -> None:
-    kind = data.draw(st.sampled_from(["cut", "flip", "noise"]))
-    if kind == "cut":
-        content = WHOLE[: data.draw(st.integers(0, len(WHOLE) - 1))]
-    elif kind == "flip":
-        place = data.draw(st.integers(0, len(WHOLE) - 1))
-        content = WHOLE[:place] + bytes([WHOLE[place] ^ 0xFF]) + WHOLE[place + 1 :]
-    else:
-        content = data.draw(st.binary(max_size=200))
-    try:
-        found = from_bytes(content)
-    except ValueError:
-        return
-    # Bytes that zip does not check (dates, attributes) may be anything.
-    np.testing.assert_array_equal(found.curves, a_run().curves)
+    cut = WHOLE[: data.draw(st.integers(0, len(WHOLE) - 1))]
+    content = data.draw(st.sampled_from([cut, data.draw(st.binary(max_size=200))]))
+    with contextlib.suppress(ValueError):
+        np.testing.assert_array_equal(from_bytes(content).curves, a_run().curves)
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -52,41 +51,36 @@ def small(changes: dict[str, object] | None = None) -> Scenario:
     return Scenario.preset("adaptive").override({**base, **(changes or {})})
 
 
-def cited_or_said(what: str, scenario: Scenario, methods: Sequence[str] = ("adaptive",)) -> None:
+NAMED = {
+    "method": names(),
+    "data set": DATASETS,
+    "aggregation scheme": SCHEMES.names(),
+    "partition": PARTITIONS.names(),
+    "model": MODELS.names(),
+}
+FIELDS = {
+    "data set": "training.dataset",
+    "aggregation scheme": "plan.aggregation",
+    "partition": "training.partition",
+    "model": "training.model",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, listed in NAMED.items() for name in listed]
+)
+def test_everything_is_cited_or_says_that_it_is_not(kind: str, name: str) -> None:
+    methods = (name,) if kind == "method" else ("adaptive",)
+    other = OTHER.get(name, {}) if kind == "data set" else {}
+    scenario = small({FIELDS[kind]: name, **other} if kind in FIELDS else None)
     used = {one.what: one for one in used_by(scenario, methods)}
-    name = what.rpartition(" ")[2]
-    text = references([used[what]])
+    text = references([used[f"{kind} {name}"]])
     if name in WITHOUT:
-        assert text == f"% {what}: no publication is recorded\n"
+        assert text == f"% {kind} {name}: no publication is recorded\n"
     else:
         entries = parse(text)
         assert entries
         assert all(entry.fields.get("author") for entry in entries)
-
-
-@pytest.mark.parametrize("name", names())
-def test_every_method_is_cited_or_says_that_it_is_not(name: str) -> None:
-    cited_or_said(f"method {name}", small(), (name,))
-
-
-@pytest.mark.parametrize("name", DATASETS)
-def test_every_data_set_is_cited_or_says_that_it_is_not(name: str) -> None:
-    cited_or_said(f"data set {name}", small({"training.dataset": name, **OTHER.get(name, {})}))
-
-
-@pytest.mark.parametrize("name", SCHEMES.names())
-def test_every_scheme_is_cited_or_says_that_it_is_not(name: str) -> None:
-    cited_or_said(f"aggregation scheme {name}", small({"plan.aggregation": name}))
-
-
-@pytest.mark.parametrize("name", PARTITIONS.names())
-def test_every_partition_is_cited_or_says_that_it_is_not(name: str) -> None:
-    cited_or_said(f"partition {name}", small({"training.partition": name}))
-
-
-@pytest.mark.parametrize("name", MODELS.names())
-def test_every_model_is_cited_or_says_that_it_is_not(name: str) -> None:
-    cited_or_said(f"model {name}", small({"training.model": name}))
 
 
 @pytest.mark.parametrize("name", [*profiles.DEVICES, *profiles.RADIOS])

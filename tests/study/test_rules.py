@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from joulemesh.base.errors import ScenarioError
 from joulemesh.cli.doctor import _name
 from joulemesh.methods import Setting, build
 from joulemesh.scenario import Scenario
-from joulemesh.study.compare import rates_of, tuning_seeds
+from joulemesh.study.compare import rates_of
 from joulemesh.study.contest import evaluations, grid
 from joulemesh.study.export import _dotted, wilson
 from joulemesh.study.flower import _distribution
 from joulemesh.study.folder import costs_of, flat, trace_of
 from joulemesh.study.identity import _suffix, difference
 from joulemesh.study.pricing import Candidate
-from joulemesh.study.record import Cache, Record, TunedRate, gathered, notes_over_worlds
-from joulemesh.study.runs import about, default_target
+from joulemesh.study.record import gathered, notes_over_worlds
+from joulemesh.study.runs import about
 from joulemesh.study.search import Halving, Objective, Score
-from joulemesh.study.statistics import band, holm, paired, t_test
+from joulemesh.study.statistics import band
 from joulemesh.study.sweep import ask
 from joulemesh.study.sweep_result import column_of
-from joulemesh.study.tracking import Tracked, curves_of, fields_of, open_trackers, run_id
+from joulemesh.study.tracking import curves_of, fields_of, run_id
 from joulemesh.study.tuning import front
 
 SCENARIO = Scenario.preset("adaptive")
@@ -34,9 +32,6 @@ SCENARIO = Scenario.preset("adaptive")
 def test_learning_rates_and_the_seeds_they_are_tried_on() -> None:
     assert rates_of(SCENARIO, True) == (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
     assert rates_of(SCENARIO, "0.1, 0.05") == (0.05, 0.1)
-    assert tuning_seeds(SCENARIO, 2, (0, 1, 500_000)) == (500_001, 500_002)
-    reached = np.array([[0.5, 0.7], [0.7, 0.5], [0.9, np.nan]])
-    assert TunedRate((0.1, 0.2, 0.4), (7, 8), reached).chosen == 0.1
 
 
 def test_when_methods_are_evaluated() -> None:
@@ -49,10 +44,6 @@ def test_when_methods_are_evaluated() -> None:
 
 def test_statistics_of_few_figures() -> None:
     assert [round(end, 4) for end in wilson(9, 10)] == [0.5958, 0.9821]
-    assert paired(np.array([0.9, 0.8, np.nan]), np.array([0.8, 0.7, 0.6])).seeds == 2
-    assert round(t_test(np.array([1.0, 2.0, 3.0])), 4) == 0.0742  # t = 2/(1/√3)
-    assert math.isnan(t_test(np.array([0.5, 0.5, 0.5])))
-    assert holm([0.01, 0.04, 0.03, math.nan])[:3] == [0.03, 0.06, 0.06]
     mean, half = band(np.array([[0.5, 0.7], [0.8, 0.8]]))
     assert mean.round(3).tolist() == [0.6, 0.8]
     assert half.round(3).tolist() == [1.271, 0.0]  # 12.706 · 0.1414/√2
@@ -97,30 +88,12 @@ def test_notes_of_worlds_and_of_methods() -> None:
     assert found == [("spread, adaptive", "one is idle"), ("spread", "late")]
 
 
-def test_a_run_is_kept_under_its_key(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
-    cache.keep("ab12", Record(diverged=3))
-    kept = cache.find("ab12")
-    assert kept is not None
-    assert kept.diverged == 3
-    assert cache.find("ffff") is None
-
-
 def test_a_method_and_where_it_was_published() -> None:
     said, citation = about("fixed:3")
     assert said.startswith("The same number of rounds on every device in every iteration")
     assert citation is not None
     assert citation.arxiv == "2403.20075"
     assert about("of-another-machine") == ("", None)
-
-
-def test_default_targets() -> None:
-    from joulemesh.registries import METRICS
-
-    found = default_target(0.9, METRICS["accuracy"], "the final")
-    assert found == (0.855, "95 % of the final accuracy")
-    found = default_target(2.0, METRICS["rmse"], "the final")
-    assert found == (2.1, "1.05 times the final RMSE")
 
 
 def test_what_a_search_has_left_and_its_front() -> None:
@@ -138,5 +111,3 @@ def test_what_trackers_are_told() -> None:
     assert curves_of(row) == {"test_loss": 0.5}
     assert fields_of(Scenario())["devices.count"] == "20"
     assert run_id(None) != run_id(None)
-    with pytest.raises(ScenarioError, match="--track comet: use tensorboard, mlflow or wandb"):
-        open_trackers(["comet"], Tracked(Path("run"), Scenario(), 1))

@@ -7,7 +7,6 @@ import pytest
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.study.runs import to_target
-from joulemesh.study.statistics import reached_at
 from joulemesh.views.console import target_tile, target_words
 
 WHEN = np.array([10, 20, 30])
@@ -25,15 +24,6 @@ def test_means_over_seeds_by_hand() -> None:
     assert found["energy_to_target_j_error"] == pytest.approx((50 + 70) / 2)
     spread = abs(250 - 170) / np.sqrt(2) / np.sqrt(2)
     assert found["energy_to_target_j_ci95"] == pytest.approx(12.7062 * spread, rel=1e-4)
-
-
-def test_the_figures_are_those_of_a_comparison() -> None:
-    for target in (0.45, 0.6, 0.79):
-        each = np.broadcast_to(ENERGY[:, None], CURVES.shape)
-        taken = reached_at(WHEN, CURVES, each, target)
-        found = to_target(WHEN, CURVES, ENERGY, TIME, target)
-        assert found["energy_to_target_j"] == pytest.approx(taken.value.mean())
-        assert found["energy_to_target_j_error"] == pytest.approx(taken.error.mean())
 
 
 def test_the_target_is_95_per_cent_of_the_final_accuracy_unless_given() -> None:

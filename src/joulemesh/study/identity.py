@@ -39,7 +39,7 @@ import joulemesh
 from joulemesh.base.bounded import read_bounded
 from joulemesh.base.checksums import sha256_of
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import make_folder, write_bytes, write_text
+from joulemesh.base.files import make_folder, write_bytes
 from joulemesh.base.own_code import files_run
 from joulemesh.data import Dataset
 from joulemesh.data.arrays import write_npz
@@ -341,61 +341,49 @@ def keep_inputs(
     code: Sequence[Path] = (),
 ) -> list[str]:
     """Copy what a scenario names into a folder, with a record of it."""
-    keeper, copies = _Keeper(folder), _copies(scenario)
+    record: dict[str, Any] = {}
+    names: list[str] = []
+
+    def write(name: str, content: bytes) -> None:
+        make_folder(folder / FOLDER)
+        write_bytes(folder / name, content)
+        names.append(name)
+
+    def keep(field: str, path: Path, kept: str | None) -> None:
+        size, sha256 = path.stat().st_size, file_digest(field, path)
+        known = {"name": path.name, "bytes": size, "sha256": sha256, "kept": kept}
+        record.setdefault("files", {})[field] = known
+        if kept is not None:
+            write(kept, read_bounded(path, size))
+
+    copies = _copies(scenario)
     for field, path in _files(scenario).items():
-        keeper.file(field, path, copies.get(field))
+        keep(field, path, copies.get(field))
     if data is not None and scenario.training.dataset == OWN_DATA:
-        keeper.data(data)
+        arrays = (data.x_train, data.y_train, data.x_test, data.y_test)
+        size = sum(array.nbytes for array in arrays)
+        known: dict[str, Any] = {
+            "name": Path(_DATA).name,
+            "bytes": size,
+            "samples_sha256": data_digest(data),
+        }
+        if size <= _MOST_BYTES:
+            file = io.BytesIO()
+            write_npz(data, file)
+            content = file.getvalue()
+            write(_DATA, content)
+            known |= {"bytes": len(content), "sha256": sha256_of(folder / _DATA)}
+        known["kept"] = _DATA if size <= _MOST_BYTES else None
+        record.setdefault("files", {})["training.dataset"] = known
     for path in code:
-        keeper.file(f"code.{path.stem}", path, f"{FOLDER}/{path.name}")
+        keep(f"code.{path.stem}", path, f"{FOLDER}/{path.name}")
     if own_model:
-        keeper.record["own_model"] = True
-    return keeper.written()
+        record["own_model"] = True
+    if record:
+        write(RECORD, (json.dumps(record, indent=1) + "\n").encode())
+    return names
 
 
 def _suffix(path: Path) -> str:
     """What the name ends with; readers go by it."""
     return "".join(path.suffixes[-2:]) if path.suffix.lower() in _PACKED else path.suffix
-
-
-class _Keeper:
-    """Writes copies into a folder, and what they are copies of into its record."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.record: dict[str, Any] = {}
-        self._names: list[str] = []
-
-    def file(self, field: str, path: Path, kept: str | None) -> None:
-        """Record a file, and copy it unless it has no name to be kept under."""
-        size, digest = path.stat().st_size, file_digest(field, path)
-        known = {"name": path.name, "bytes": size, "sha256": digest, "kept": kept}
-        self.record.setdefault("files", {})[field] = known
-        if kept is not None:
-            self._write(kept, read_bounded(path, size))
-
-    def data(self, data: Dataset) -> None:
-        arrays = (data.x_train, data.y_train, data.x_test, data.y_test)
-        size = sum(array.nbytes for array in arrays)
-        known = {"name": Path(_DATA).name, "bytes": size, "samples_sha256": data_digest(data)}
-        if size <= _MOST_BYTES:
-            file = io.BytesIO()
-            write_npz(data, file)
-            self._write(_DATA, file.getvalue())
-            path = self.folder / _DATA
-            known |= {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-        kept = _DATA if size <= _MOST_BYTES else None
-        self.record.setdefault("files", {})["training.dataset"] = {**known, "kept": kept}
-
-    def _write(self, name: str, content: bytes) -> None:
-        make_folder(self.folder / FOLDER)
-        write_bytes(self.folder / name, content)
-        self._names.append(name)
-
-    def written(self) -> list[str]:
-        """Write the record, if there is anything in it; all names relative to the folder."""
-        if self.record:
-            make_folder(self.folder / FOLDER)
-            write_text(self.folder / RECORD, json.dumps(self.record, indent=1) + "\n")
-            self._names.append(RECORD)
-        return self._names

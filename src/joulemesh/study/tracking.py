@@ -135,46 +135,6 @@ class Tracked:
     world: str = ""  # name of the world's folder; empty for a run in one world
 
 
-def _tensorboard(where: str, run: Tracked) -> Tracker:
-
-    return TensorBoard(Path(where or "logs") / run.world, seeds=run.seeds)
-
-
-def _mlflow(where: str, run: Tracked) -> Tracker:
-
-    return MLflow(uri=where or None, folder=run.folder, scenario=run.scenario)
-
-
-def _wandb(where: str, run: Tracked) -> Tracker:
-
-    return WandB(where or "joulemesh", folder=run.folder, scenario=run.scenario)
-
-
-TRACKERS: dict[str, tuple[str, Callable[[str, Tracked], Tracker]]] = {
-    "tensorboard": ("tensorboard:FOLDER", _tensorboard),
-    "mlflow": ("mlflow:URI", _mlflow),
-    "wandb": ("wandb:PROJECT", _wandb),
-}
-"""What may be written after ``--track``, and what makes the tracker."""
-
-
-def open_trackers(asked: Sequence[str], run: Tracked) -> Together | None:
-    """The trackers that a command asks for, guarded; None for none."""
-    made: list[Tracker] = []
-    for text in asked:
-        name, _, where = text.partition(":")
-        if name not in TRACKERS:
-            *some, last = TRACKERS
-            raise ScenarioError(f"--track {text}: use {', '.join(some)} or {last}")
-        made.append(Guarded(name, TRACKERS[name][1](where, run)))
-    return Together(made) if made else None
-
-
-def _trackers_are_trackers(*trackers: Guarded | Together) -> tuple[Tracker, ...]:
-    """Checked by mypy."""
-    return trackers
-
-
 def ended(error: Sequence[Any]) -> bool:
     """Did a run come to its end, by what ``__exit__`` is told?"""
     return not error or error[0] is None
@@ -373,3 +333,32 @@ class WandB:
     def __exit__(self, *error: object) -> None:
         for run in self._open.values():
             run.finish(exit_code=0 if ended(error) else 1)
+
+
+# What may be written after --track, and what makes the tracker.
+TRACKERS: dict[str, tuple[str, Callable[[str, Tracked], Tracker]]] = {
+    "tensorboard": (
+        "tensorboard:FOLDER",
+        lambda where, run: TensorBoard(Path(where or "logs") / run.world, seeds=run.seeds),
+    ),
+    "mlflow": (
+        "mlflow:URI",
+        lambda where, run: MLflow(uri=where or None, folder=run.folder, scenario=run.scenario),
+    ),
+    "wandb": (
+        "wandb:PROJECT",
+        lambda where, run: WandB(where or "joulemesh", folder=run.folder, scenario=run.scenario),
+    ),
+}
+
+
+def open_trackers(asked: Sequence[str], run: Tracked) -> Together | None:
+    """The trackers that a command asks for, guarded; None for none."""
+    made: list[Tracker] = []
+    for text in asked:
+        name, _, where = text.partition(":")
+        if name not in TRACKERS:
+            *some, last = TRACKERS
+            raise ScenarioError(f"--track {text}: use {', '.join(some)} or {last}")
+        made.append(Guarded(name, TRACKERS[name][1](where, run)))
+    return Together(made) if made else None
