@@ -1,7 +1,7 @@
 """Shapes of arrays, read from the documentation and checked on real objects.
 
-Docstrings say ``rounds: int64 [n, N]: …`` of an attribute, ``float64 [N]: …`` of a property, and
-``float64 [E] each`` of all arrays of a class. Sizes with the same name must be equal within an
+Docstrings say ``rounds: int64 [n, N]: …`` of an attribute, and so do comments above or behind a
+field; ``float64 [N]: …`` of a property, and ``float64 [E] each`` of all arrays of a class. Sizes with the same name must be equal within an
 object, or within the arguments and the result of a call. While tests run, every dataclass of the
 package that states shapes is checked whenever an object of it is made (`watch`).
 """
@@ -134,6 +134,24 @@ def entries(doc: str | None, section: str) -> Iterator[tuple[str, str]]:
                 yield name, entry[2]
 
 
+def comments(cls: type) -> Iterator[tuple[str, str]]:
+    """Names of a dataclass's fields with the comment above or behind each."""
+    if not dataclasses.is_dataclass(cls):
+        return
+    try:
+        lines = inspect.getsource(cls).splitlines()
+    except (OSError, TypeError):  # made while a test runs
+        return
+    above: list[str] = []
+    for line in lines:
+        if (alone := re.match(r"    # (.*)", line)) is not None:
+            above.append(alone[1])
+            continue
+        if (field := re.match(r"    (\w+): [^#]*(?:# (.*))?$", line)) is not None:
+            yield field[1], field[2] or " ".join(above)
+        above = []
+
+
 _READ: dict[type, dict[str, Stated]] = {}
 
 
@@ -154,6 +172,9 @@ def _stated_by(cls: type) -> dict[str, Stated]:
             found[name] = one
         elif re.search(_SHAPE, text):  # of what the attribute holds
             found.pop(name, None)
+    for name, text in comments(cls):
+        if (one := read(text)) is not None:
+            found[name] = one
     for base in reversed(cls.__mro__):
         for name, member in vars(base).items():
             if isinstance(member, property | cached_property):

@@ -110,9 +110,7 @@ def trained(digits: Dataset) -> tuple[Engine, Any, Trace]:
 def test_what_training_gives(trained: tuple[Engine, Any, Trace]) -> None:
     engine, state, trace = trained
     assert check(trace, {"seeds": 2})["evaluations"] == 2
-    found = called(
-        engine.evaluator.evaluate, engine.programs.evaluate, state.params, 3, sizes={"S": 2}
-    )
+    found = engine.evaluator.evaluate(engine.programs.evaluate, state.params, 3)
     check(found, {"S": 2})
     called(engine.params, state, sizes={"seeds": 2, "devices": 4})
 

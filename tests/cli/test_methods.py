@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.methods import names, registry
+from joulemesh.methods import lookup, names
 from tests.commands import Command
 
 OWN = '''"""Lazy mixing: a step towards the neighbours."""
@@ -45,7 +45,7 @@ def test_all_methods_are_listed_with_parameters_and_citations(command: Command) 
     starts = [line.split(":")[0] for line in lines if line[:1].strip() and ":" in line]
     assert [start for start in starts if start in names()] == list(names())
     text = " ".join(out.split())
-    for method in map(registry.lookup, names()):
+    for method in map(lookup, names()):
         assert method.description in text
         assert str(method.citation or "") in text  # spread is Joulemesh's own
         for name in method.parameters:

@@ -133,7 +133,7 @@ def test_nothing_else_drives_a_learner() -> None:
     }
     assert {Path(name).name for name in found} <= {
         "driver.py", "engine.py", "local.py", "calls.py", "learner.py",
-        "grid.py",  # times one chunk, and throws it away
+        "sweep.py",  # times one chunk, and throws it away
     }, found  # fmt: skip
 
 

@@ -268,6 +268,8 @@ def register(
         parameters: what may stand behind the colon.
         main: the parameter that a bare value stands for.
 
+    >>> from joulemesh import Scenario
+    >>> from joulemesh.methods import build
     >>> def hasty(name, setting, given):  # one round, then the plan's exchange
     ...     route = setting.scheme.route(setting.costs(0))
     ...     return setting.contender(name, 1, setting.route_prices(1, lambda t: route, alike=True))

@@ -497,7 +497,8 @@ def walk(
 
     >>> from joulemesh import Scenario
     >>> from joulemesh.methods.walk import Mixings
-    >>>     >>> gone = Setting(Scenario.preset("adaptive").override({"devices.leave": [[3, 41]]}))
+    >>> from joulemesh.methods import Setting
+    >>> gone = Setting(Scenario.preset("adaptive").override({"devices.leave": [[3, 41]]}))
     >>> mixings = Mixings(gone.work.model_bits)
     >>> walked = walk(gone, "mine", lambda now: mixings.act(now, now.rounds(2)))
     >>> walked.rounds[39:41, 3].tolist()

@@ -330,7 +330,7 @@ def allocate(
     options: PlanOptions,
     start: int = 1,
 ) -> IntArray:
-    """Rounds of iterations start..n by a policy, checked."""
+    """int64 [n−start+1, N], or [n−start+1] for scalars: rounds of iterations start..n, checked."""
     count = count_iterations(iterations, start)
     rounds = np.asarray(policy.allocate(start, iterations, total, cap, options))
     _require_sound(policy, rounds, count, np.asarray(total), np.asarray(cap), options)
