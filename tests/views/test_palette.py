@@ -1,4 +1,4 @@
-"""Pages use the palette's colours (`tests/test_one_place.py`: that there is one)."""
+"""Pages use the palette's colours."""
 
 from __future__ import annotations
 
