@@ -1,9 +1,10 @@
 """Shapes of arrays, read from the documentation and checked on real objects.
 
 Docstrings say ``rounds: int64 [n, N]: …`` of an attribute, and so do comments above or behind a
-field; ``float64 [N]: …`` of a property, and ``float64 [E] each`` of all arrays of a class. Sizes with the same name must be equal within an
-object, or within the arguments and the result of a call. While tests run, every dataclass of the
-package that states shapes is checked whenever an object of it is made (`watch`).
+field; ``float64 [N]: …`` of a property, and ``float64 [E] each`` of all arrays of a class. Sizes
+with the same name must be equal within an object, or within the arguments and the result of a call.
+While tests run, every dataclass of the package that states shapes is checked whenever an object of
+it is made (`watch`).
 """
 
 from __future__ import annotations

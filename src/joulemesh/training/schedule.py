@@ -137,7 +137,7 @@ class Schedule:
         )
 
     def matrices(self, start: int, stop: int) -> Dense:
-        """Mixing matrices [stop - start, N, N], [1, N, N] if all are the same; [..., C, N, N] in parts."""
+        """Mixing matrices [stop - start, N, N], or [1, N, N] if alike; [..., C, N, N] in parts."""
         if isinstance(self.mixing, str | RoundedExchanges) or sparse.issparse(self.mixing):
             raise TypeError(f"mixing is {self.kind}, not dense")
         if callable(self.mixing):
