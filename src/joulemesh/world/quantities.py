@@ -10,6 +10,7 @@ below theirs with probability p, and then no joule and no second is more than pl
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +25,8 @@ from joulemesh.tables import number_column, read_table
 
 FloatArray = NDArray[np.float64]
 
-# A purpose's place in this list is part of its seed: add new ones at the end.
+# A purpose's place in this list is part of its seed; those that came later have the checksum of
+# their name.
 _PURPOSES = (
     "cpu_hz",
     "cycles_per_sample",
@@ -54,7 +56,9 @@ _PURPOSES = (
 
 def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
     """An independent random stream for one purpose of one scenario."""
-    return np.random.default_rng([seed, _PURPOSES.index(purpose), *index])
+    known = purpose in _PURPOSES
+    number = _PURPOSES.index(purpose) if known else zlib.crc32(purpose.encode())
+    return np.random.default_rng([seed, number, *index])
 
 
 def resolve(scenario: Scenario, field: str, value: object, *, minimum: float = 0.0) -> FloatArray:
