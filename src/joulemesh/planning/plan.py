@@ -46,6 +46,7 @@ __all__ = [
     "Timeline",
     "absent",
     "bound",
+    "device_joules",
     "digest_of",
     "digest_of_timeline",
     "ledger_of",
@@ -267,6 +268,13 @@ def spent_on(account: Account) -> dict[str, FloatArray]:
     if account.idle_total_j.any():
         columns["idle"] = account.idle_total_j
     return columns
+
+
+def device_joules(account: Account) -> dict[str, FloatArray]:
+    """The columns of joules in a table of devices for readers, by their headers; each [N]."""
+    safety = account.safety_margin_j if isinstance(account, Plan) else None
+    kept = {} if safety is None else {"for safety": safety}
+    return {"battery": account.energy_budget_j, **spent_on(account), **kept}
 
 
 def ledger_of(account: object) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from rich.text import Text
 from joulemesh.base.units import column, duration, energy
 from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
 from joulemesh.models.curves import Curve
-from joulemesh.planning.plan import Account, Plan, spent_on
+from joulemesh.planning.plan import Account, Plan, device_joules, spent_on
 from joulemesh.study.result import Result, WorldsResult
 from joulemesh.views.tables import figure_text, open_text, own_heading, target_text
 from joulemesh.views.terminal import Column, picture, show_row, show_table
@@ -132,12 +132,7 @@ def _show_devices(plan: Plan, console: Console) -> None:
         caption = f"the {_MOST_ROWS} of {count} devices with the least left (--json for all)"
         rows = sorted(np.argsort(plan.margin_j / plan.supplied_j)[:_MOST_ROWS].tolist())
     joules = {
-        name: column(figures[rows].tolist(), "J")
-        for name, figures in (
-            ("battery", plan.energy_budget_j),
-            *spent_on(plan).items(),
-            *([] if plan.safety_margin_j is None else [("for safety", plan.safety_margin_j)]),
-        )
+        name: column(figures[rows].tolist(), "J") for name, figures in device_joules(plan).items()
     }
     columns = [
         Column("device", figures=not plan.names),

@@ -33,7 +33,7 @@ from joulemesh.base.files import write_text
 from joulemesh.base.units import column, duration, energy
 from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
 from joulemesh.models.curves import COUNTS, column_names
-from joulemesh.planning.plan import Account, Plan, spent_on
+from joulemesh.planning.plan import Account, Plan, device_joules, spent_on
 from joulemesh.study.runs import to_target
 from joulemesh.tolerance import within
 from joulemesh.views import words
@@ -178,9 +178,7 @@ def devices(plan: Account) -> str:
     shown = np.arange(count) if count <= _MOST_ROWS else np.sort(np.argsort(spare)[:_MOST_ROWS])
     total = plan.rounds.sum(axis=0, dtype=np.int64)
     binding = plan.binding if isinstance(plan, Plan) else None
-    uses = {"battery": plan.energy_budget_j, **spent_on(plan)}
-    safety = plan.safety_margin_j if isinstance(plan, Plan) else None
-    uses |= {} if safety is None else {"for safety": safety}
+    uses = device_joules(plan)
     joules = [column(figures[shown].tolist(), "J") for figures in uses.values()]
     rows = [
         (
