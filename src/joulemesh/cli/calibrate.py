@@ -16,17 +16,7 @@ from typer.core import TyperGroup
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.printable import printable, say
-from joulemesh.cli import completion
-from joulemesh.cli.common import (
-    FileArgument,
-    JsonOption,
-    LoadOption,
-    PresetOption,
-    SetOption,
-    load_files,
-    read_scenario,
-    write_text,
-)
+from joulemesh.cli import common, completion
 
 if TYPE_CHECKING:
     from joulemesh.calibration import Calibration, Method
@@ -39,10 +29,10 @@ _INTERRUPTED = 130
 
 
 def device(
-    file: FileArgument = None,
-    preset: PresetOption = None,
-    changes: SetOption = None,
-    load: LoadOption = None,
+    file: common.FileArgument = None,
+    preset: common.PresetOption = None,
+    changes: common.SetOption = None,
+    load: common.LoadOption = None,
     which: Annotated[
         str, typer.Option("--device", metavar="NAME", help="Whose samples: a number or a name.")
     ] = "0",
@@ -90,7 +80,7 @@ def device(
         Path | None, typer.Option(metavar="FILE.json", help="Keep everything, with all blocks.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file of --out.")] = False,
-    json: JsonOption = False,
+    json: common.JsonOption = False,
 ) -> None:
     """Measure seconds and joules of a training step of a scenario, and watts at rest.
 
@@ -100,7 +90,7 @@ def device(
     """
     from joulemesh.calibration.calibration import check_table, write_row
 
-    scenario = read_scenario(file, preset, changes, load)
+    scenario = common.read_scenario(file, preset, changes, load)
     method = _method(quick, samples, block, rounds)
     if out is not None and out.exists() and not force:
         raise ScenarioError(f"{out} exists; choose another name or add --force")
@@ -126,7 +116,7 @@ def device(
     if append is not None and found.step_j is None:
         raise ScenarioError(f"--append {append} needs joules: {found.notes[0]}")
     if out is not None:
-        write_text(out, found.to_json(), force=force)
+        common.write_text(out, found.to_json(), force=force)
     had = append is not None and write_row(append, found.row)
     if json:
         typer.echo(found.to_json().rstrip())
@@ -252,8 +242,8 @@ def links(
     only: OnlyOption = None,
     use: UseOption = "lower",
     out: OutOption = Path("links.csv"),
-    load: LoadOption = None,
-    json: JsonOption = False,
+    load: common.LoadOption = None,
+    json: common.JsonOption = False,
 ) -> None:
     """Measure the rates of links, both ways, by timed transfers of the model's own size.
 
@@ -266,7 +256,7 @@ def links(
     from joulemesh.deploy.fleet.pack import OPERATOR, ORDERS
     from joulemesh.deploy.links.transfers import Rule
 
-    load_files(load)
+    common.load_files(load)
     given = targets or []
     if listen is not None:
         if given:

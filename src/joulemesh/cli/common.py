@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from json import dumps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,21 +22,12 @@ from joulemesh.scenario.given import input_notes
 from joulemesh.scenario.varied import typed_value
 from joulemesh.tables import is_number, read_table
 
-__all__ = [
-    "FileArgument",
-    "FleetArgument",
-    "FormatOption",
-    "JsonOption",
-    "LoadOption",
-    "PresetOption",
-    "SetOption",
-    "WidthOption",
-    "WorldsOption",
-    "field_and_value",
-    "pasted_text",
-    "read_scenario",
-    "write_text",
-]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from joulemesh.views.printing import Printing
+
+INTERRUPTED = 130  # exit code of a command that Ctrl-C stopped
 
 FileArgument = Annotated[
     Path | None,
@@ -92,7 +85,75 @@ WidthOption = Annotated[
         autocompletion=completion.figure_widths,
     ),
 ]
+MethodsOption = Annotated[
+    str,
+    typer.Option(
+        "--methods",
+        help="Methods, with commas; parameters follow a colon (joulemesh methods).",
+        autocompletion=completion.compared_methods,
+    ),
+]
+EqualOption = Annotated[
+    str | None,
+    typer.Option(
+        "--equal",
+        help="What is equal for all methods: batteries, time, budget (both) or iterations. "
+        "Unless given: budget where the scenario has budget.total_s, otherwise batteries.",
+        autocompletion=completion.equalities,
+    ),
+]
+TargetOption = Annotated[
+    float | None,
+    typer.Option("--target", help="Accuracy to reach; 95 % of the best unless given."),
+]
+TuneRateOption = Annotated[
+    bool,
+    typer.Option(
+        "--tune-lr",
+        help="Give each method its own learning rate: the best of a quarter to eight times the "
+        "scenario's, tried on seeds that the result does not use.",
+    ),
+]
+RatesOption = Annotated[
+    str | None,
+    typer.Option("--lr-grid", help="The learning rates to try, with commas; implies --tune-lr."),
+]
+CacheOption = Annotated[
+    Path | None, typer.Option("--cache", help="Where runs are kept; the user's cache folder.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@contextmanager
+def stoppable(more: str = "") -> Iterator[None]:
+    """Say how to go on after Ctrl-C, and end with its exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"stopped; the same command {more}goes on from the runs that are kept", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def show(found: Any, printed: Callable[[Any, Console], None], *, json: bool) -> None:
+    """Print what was found, as JSON or for a reader."""
+    if json:
+        typer.echo(dumps(found.summary()))
+        return
+    from joulemesh.views.terminal import open_console
+
+    printed(found, open_console())
+
+
+def printing(
+    formats: str | None, width: str | None, place: Path | None, needs: str = "the figure goes to"
+) -> Printing | None:
+    """The figures that are asked for; what cannot be drawn is refused before anything is done."""
+    from joulemesh.views.printing import Printing
+
+    asked = Printing.asked(formats, width)
+    if asked is not None and place is None:
+        raise ScenarioError(f"--format and --width need --out, the folder that {needs}")
+    return asked
 
 
 def load_files(paths: list[Path] | None) -> None:

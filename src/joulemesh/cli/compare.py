@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import json as json_format
 import math
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.printable import say
-from joulemesh.cli import completion
-from joulemesh.cli.common import (
-    FileArgument,
-    FormatOption,
-    JsonOption,
-    LoadOption,
-    PresetOption,
-    SetOption,
-    WidthOption,
-    WorldsOption,
-    read_scenario,
-)
+from joulemesh.cli import common
 
 if TYPE_CHECKING:
-    from joulemesh.scenario import Scenario
     from joulemesh.study.compare import Progress as Step
-    from joulemesh.study.comparison import Comparison
-    from joulemesh.views.progress import Pace
+    from joulemesh.views.progress import Display
 
 __all__ = ["compare"]
 
@@ -37,57 +23,25 @@ _METHODS = "spread,adaptive,fixed:3,inverse,gossip-learning,balanced,pens,d-psgd
 
 
 def compare(
-    file: FileArgument = None,
-    methods: Annotated[
-        str,
-        typer.Option(
-            "--methods",
-            help="Methods, with commas; parameters follow a colon (joulemesh methods).",
-            autocompletion=completion.compared_methods,
-        ),
-    ] = _METHODS,
-    equal: Annotated[
-        str | None,
-        typer.Option(
-            "--equal",
-            help="What is equal for all: batteries, time, budget (both) or iterations. "
-            "Unless given: budget where the scenario has budget.total_s, otherwise batteries.",
-            autocompletion=completion.equalities,
-        ),
-    ] = None,
+    file: common.FileArgument = None,
+    methods: common.MethodsOption = _METHODS,
+    equal: common.EqualOption = None,
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Repetitions, all in one program.")
     ] = 5,
-    worlds: WorldsOption = None,
+    worlds: common.WorldsOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="A folder for tables, figures and the report.")
     ] = None,
-    target: Annotated[
-        float | None,
-        typer.Option("--target", help="Accuracy to reach; 95 % of the best unless given."),
-    ] = None,
-    tune_lr: Annotated[
-        bool,
-        typer.Option(
-            "--tune-lr",
-            help="Give each method its own learning rate: the best of a quarter to eight times the "
-            "scenario's, tried on seeds that the result does not use.",
-        ),
-    ] = False,
-    lr_grid: Annotated[
-        str | None,
-        typer.Option(
-            "--lr-grid", help="The learning rates to try, with commas; implies --tune-lr."
-        ),
-    ] = None,
+    target: common.TargetOption = None,
+    tune_lr: common.TuneRateOption = False,
+    lr_grid: common.RatesOption = None,
     tune_seeds: Annotated[
         int, typer.Option("--tune-seeds", min=1, help="Seeds on which learning rates are tried.")
     ] = 2,
-    cache: Annotated[
-        Path | None, typer.Option("--cache", help="Where runs are kept; the user's cache folder.")
-    ] = None,
-    formats: FormatOption = None,
-    width: WidthOption = None,
+    cache: common.CacheOption = None,
+    formats: common.FormatOption = None,
+    width: common.WidthOption = None,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -96,10 +50,10 @@ def compare(
             help="What table.tex tests the others against; the best of each column unless given.",
         ),
     ] = None,
-    load: LoadOption = None,
-    preset: PresetOption = None,
-    changes: SetOption = None,
-    json: JsonOption = False,
+    load: common.LoadOption = None,
+    preset: common.PresetOption = None,
+    changes: common.SetOption = None,
+    json: common.JsonOption = False,
 ) -> None:
     """Compare methods on the same devices, data and seeds, on equal terms.
 
@@ -115,37 +69,35 @@ def compare(
     The folder of `--out` has what a paper needs: figures (`--format`, `--width`), `table.tex` with
     intervals and significance, `methods.txt` with the setting in words, and `references.bib`.
     """
-    scenario = read_scenario(file, preset, changes, load)
+    scenario = common.read_scenario(file, preset, changes, load)
     paper = {"formats": formats, "width": width, "baseline": baseline}
     _check_paper(methods, out, **paper)
-    try:
-        found = _with_progress(
+    from joulemesh.metrics import reported, score_metric
+    from joulemesh.study.compare import compare as study
+    from joulemesh.views.progress import Display
+    from joulemesh.views.tables import show_comparison
+
+    score = score_metric(reported(scenario.training).score).label
+    with common.stoppable(), Display(quiet=json) as display:
+        found = study(
             scenario,
             methods,
             equal,
             seeds,
-            out,
-            code=load or [],
             worlds=worlds or 1,
             target=target,
             tune_lr=lr_grid if lr_grid is not None else tune_lr,
             tune_seeds=tune_seeds,
             cache=cache,
-            quiet=json,
-            paper=paper,
+            on_progress=_shown(display, score, seeds, tune_seeds),
+            on_stage=display.stage,
         )
-    except KeyboardInterrupt:
-        say("stopped; the same command goes on from the runs that are kept", err=True)
-        raise typer.Exit(130) from None
-    if json:
-        typer.echo(json_format.dumps(found.summary()))
-    else:
-        from joulemesh.views.tables import show_comparison
-        from joulemesh.views.terminal import open_console
-
-        show_comparison(found, open_console())
         if out is not None:
-            say(f"kept in {out}; the report is {out / 'report.html'}")
+            display.stage(f"writing {out}")
+            found.save(out, code=load or [], **paper)
+    common.show(found, show_comparison, json=json)
+    if out is not None and not json:
+        say(f"kept in {out}; the report is {out / 'report.html'}")
     if not any(entry.ran for entry in found.entries):
         for entry in found.entries:
             say(f"{entry.name}: {entry.remarks[0]}", err=True)
@@ -172,73 +124,37 @@ def _check_paper(
         )
 
 
-def _with_progress(
-    scenario: Scenario,
-    methods: str,
-    equal: str | None,
-    seeds: int,
-    out: Path | None,
-    *,
-    code: list[Path],
-    quiet: bool,
-    paper: dict[str, str | None],
-    **options: Any,
-) -> Comparison:
-    """Compare and keep, and say on standard error what is being done: a line for each method."""
-    from joulemesh.metrics import reported, score_metric
-    from joulemesh.study.compare import compare as study
-    from joulemesh.views.progress import Display, Pace
+def _shown(display: Display, score: str, seeds: int, tune_seeds: int) -> Callable[[Step], None]:
+    """Say on standard error what is being done: a line for each method."""
+    from joulemesh.views.progress import Pace, facts
 
-    score = score_metric(reported(scenario.training).score).label
     pace, accuracy = Pace(), math.nan
-    with Display(quiet=quiet) as display:
 
-        def show(step: Step) -> None:
-            nonlocal accuracy
-            if math.isfinite(step.accuracy) or step.completed == 0:
-                accuracy = step.accuracy
-            world = f" (world {step.world + 1} of {step.worlds})" if step.worlds > 1 else ""
-            tried = "" if step.rate is None else f" at learning rate {step.rate:g}"
-            times = seeds if step.rate is None else options["tune_seeds"]
-            display.step(
-                f"{step.position + 1}/{step.methods} {step.method}{tried}{world}",
-                step.completed / step.iterations if step.iterations else 1.0,
-                _facts(replace(step, accuracy=accuracy), times, pace, score),
-                name=f"{step.method}{tried}",
-            )
-
-        found = study(
-            scenario,
-            methods,
-            equal,
-            seeds,
-            on_progress=show,
-            on_stage=display.stage,
-            **options,
+    def known(step: Step) -> list[str]:
+        if not step.iterations:
+            return ["cannot run"]
+        if step.cached == (seeds if step.rate is None else tune_seeds):
+            return ["kept from before"]
+        if step.completed == 0:
+            return ["compiling"]
+        name = f"{step.method} {step.rate} {step.world}"
+        return facts(
+            step.completed,
+            step.iterations,
+            accuracy=accuracy,
+            score=score,
+            energy_j=step.energy_j,
+            seconds_left=pace.left_s(name, step.completed, step.iterations),
         )
-        if out is not None:
-            display.stage(f"writing {out}")
-            found.save(out, code=code, **paper)
-    return found
 
+    def show(step: Step) -> None:
+        nonlocal accuracy
+        if math.isfinite(step.accuracy) or step.completed == 0:
+            accuracy = step.accuracy
+        world = f" (world {step.world + 1} of {step.worlds})" if step.worlds > 1 else ""
+        tried = "" if step.rate is None else f" at learning rate {step.rate:g}"
+        share = step.completed / step.iterations if step.iterations else 1.0
+        words = f"{step.position + 1}/{step.methods} {step.method}{tried}{world}"
+        display.step(words, share, known(step), name=f"{step.method}{tried}")
 
-def _facts(step: Step, seeds: int, pace: Pace, score: str) -> list[str]:
-    """What to say of a method; the score is in words."""
-    from joulemesh.views.progress import facts
-
-    if not step.iterations:
-        return ["cannot run"]
-    if step.cached == seeds:
-        return ["kept from before"]
-    if step.completed == 0:
-        return ["compiling"]
-    return facts(
-        step.completed,
-        step.iterations,
-        accuracy=step.accuracy,
-        score=score,
-        energy_j=step.energy_j,
-        seconds_left=pace.left_s(
-            f"{step.method} {step.rate} {step.world}", step.completed, step.iterations
-        ),
-    )
+    return show

@@ -10,66 +10,47 @@ import contextlib
 import io
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-__all__ = [
-    "compared_methods",
-    "equalities",
-    "figure_formats",
-    "figure_widths",
-    "figures",
-    "in_bash",
-    "meters",
-    "method_names",
-    "presets",
-    "profile_names",
-    "settings",
-    "trackers",
-    "varied",
-]
-
 Candidates = list[tuple[str, str]]
+Offer = Callable[[str], Candidates]
 
 _WIDEST = 70
 
 
-def presets(incomplete: str) -> Candidates:
-    """Scenarios by name."""
-    from joulemesh.scenario import PRESETS
+def _offer(room: str, pairs: Callable[[Any], Iterable[tuple[str, str]]]) -> Offer:
+    """What a module lists, with explanations."""
 
-    return _starting([(name, "") for name in PRESETS], incomplete)
+    def offer(incomplete: str) -> Candidates:
+        return _starting(pairs(import_module(f"joulemesh.{room}")), incomplete)
 
-
-def trackers(incomplete: str) -> Candidates:
-    """Trackers of experiments."""
-    from joulemesh.study.tracking import TRACKERS
-
-    return _starting([(name, text) for name, (text, _) in TRACKERS.items()], incomplete)
+    return offer
 
 
-def profile_names(incomplete: str) -> Candidates:
-    """Hardware and radios by name."""
-    from joulemesh.scenario.profiles import profiles
-
-    return _starting([(one.name, one.summary) for one in profiles()], incomplete)
-
-
-def meters(incomplete: str) -> Candidates:
-    """Energy meters by name."""
-    from joulemesh.meters import METERS
-
-    found = [("auto", "the one that suits this machine")]
-    return _starting([*found, *((one.name, one.description) for one in METERS)], incomplete)
-
-
-def method_names(incomplete: str) -> Candidates:
-    """Methods by name; explanations would have to load the methods."""
-    from joulemesh.methods import names
-
-    return _starting([(name, "") for name in names()], incomplete)
+presets = _offer("scenario", lambda room: ((name, "") for name in room.PRESETS))
+trackers = _offer(
+    "study.tracking", lambda room: ((name, text) for name, (text, _) in room.TRACKERS.items())
+)
+profile_names = _offer(
+    "scenario.profiles", lambda room: ((one.name, one.summary) for one in room.profiles())
+)
+meters = _offer(
+    "meters",
+    lambda room: [
+        ("auto", "the one that suits this machine"),
+        *((one.name, one.description) for one in room.METERS),
+    ],
+)
+# Explanations would have to load the methods.
+method_names = _offer("methods", lambda room: ((name, "") for name in room.names()))
+equalities = _offer("methods", lambda room: ((name, "") for name in room.EQUAL))
+figure_widths = _offer(
+    "views.printing", lambda room: ((name, f"{wide:.2f} in") for name, wide in room.WIDTHS.items())
+)
 
 
 def compared_methods(incomplete: str) -> Candidates:
@@ -106,13 +87,6 @@ def _parameters(head: str, name: str, typed: str, given: str = "") -> Candidates
     return [*((head + word, "") for word in words), *found]
 
 
-def equalities(incomplete: str) -> Candidates:
-    """What a comparison may hold equal."""
-    from joulemesh.methods import EQUAL
-
-    return _starting([(name, "") for name in EQUAL], incomplete)
-
-
 def figures(incomplete: str) -> Candidates:
     """Parts of the paper that can be redone."""
     from joulemesh.base.errors import ScenarioError
@@ -133,13 +107,6 @@ def figure_formats(incomplete: str) -> Candidates:
     named = before.split(",")
     rest = [(f"{before}{comma}{one}", "") for one in FORMATS if one not in named]
     return _starting(rest, incomplete)
-
-
-def figure_widths(incomplete: str) -> Candidates:
-    """Columns of journals."""
-    from joulemesh.views.printing import WIDTHS
-
-    return _starting([(name, f"{inches:.2f} in") for name, inches in WIDTHS.items()], incomplete)
 
 
 def settings(incomplete: str) -> Candidates:
@@ -249,7 +216,7 @@ def _paths(typed: str, ends: tuple[str, ...]) -> list[str]:
     ]
 
 
-def _starting(pairs: Candidates, incomplete: str) -> Candidates:
+def _starting(pairs: Iterable[tuple[str, str]], incomplete: str) -> Candidates:
     # Long explanations would be broken into lines, and those be taken for candidates.
     return [
         (value, shorten(words, _WIDEST, placeholder=" …"))

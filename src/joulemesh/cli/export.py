@@ -10,14 +10,7 @@ from typing import Annotated
 import typer
 
 from joulemesh.base.printable import say
-from joulemesh.cli.common import (
-    FileArgument,
-    LoadOption,
-    PresetOption,
-    SetOption,
-    load_files,
-    read_scenario,
-)
+from joulemesh.cli import common
 
 __all__ = ["COMMANDS", "HELP"]
 
@@ -45,7 +38,7 @@ def model(
         int | None,
         typer.Option("--seed", min=0, help="Of this repetition; of the first unless given."),
     ] = None,
-    load: LoadOption = None,
+    load: common.LoadOption = None,
 ) -> None:
     """Write the final model of a run or of a fleet for other tools, with a card.
 
@@ -57,7 +50,7 @@ def model(
     from joulemesh.study.export import export_model
     from joulemesh.study.export_fleet import is_fleet
 
-    load_files(load)
+    common.load_files(load)
     made = export_model(run, out, format=format, seed=seed, device=device)
     say(f"wrote model.{format} with its card (README.md) and config.json in {made}")
     if is_fleet(run):
@@ -67,13 +60,13 @@ def model(
 
 
 def flower(
-    file: FileArgument = None,
+    file: common.FileArgument = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="A new folder, or an empty one.")
     ] = Path("flower-app"),
-    preset: PresetOption = None,
-    changes: SetOption = None,
-    load: LoadOption = None,
+    preset: common.PresetOption = None,
+    changes: common.SetOption = None,
+    load: common.LoadOption = None,
 ) -> None:
     """Write a Flower app that plays a scenario with a server in the middle.
 
@@ -84,7 +77,7 @@ def flower(
     """
     from joulemesh.study.flower import export_flower
 
-    scenario = read_scenario(file, preset, changes, load)
+    scenario = common.read_scenario(file, preset, changes, load)
     made = export_flower(scenario, out)
     devices = len(list((made / "data").glob("device-*.npz")))
     say(f"wrote a Flower app of {devices} devices in {made}; now:")

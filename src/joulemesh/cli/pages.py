@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from joulemesh.base.printable import say
-from joulemesh.cli.common import (
-    FileArgument,
-    FleetArgument,
-    JsonOption,
-    LoadOption,
-    PresetOption,
-    SetOption,
-    load_files,
-    read_scenario,
-)
+from joulemesh.cli import common
 
 if TYPE_CHECKING:
     from joulemesh.studio.server import Address
@@ -28,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def studio(
-    file: FileArgument = None,
-    preset: PresetOption = None,
-    changes: SetOption = None,
-    load: LoadOption = None,
+    file: common.FileArgument = None,
+    preset: common.PresetOption = None,
+    changes: common.SetOption = None,
+    load: common.LoadOption = None,
     port: Annotated[
         int,
         typer.Option("--port", min=0, max=65535, help="Where to listen; 0: any that is free."),
@@ -39,14 +30,14 @@ def studio(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
     ] = True,
-    json: JsonOption = False,
+    json: common.JsonOption = False,
 ) -> None:
     """Plan on a web page: change a field, drag a device, and see the plan at once.
 
     The page is served on this machine only (127.0.0.1), to whoever has the address that is
     printed. With --json nothing is served: all that the page would show is printed.
     """
-    scenario = read_scenario(file, preset, changes, load)
+    scenario = common.read_scenario(file, preset, changes, load)
     if json:
         from json import dumps
 
@@ -68,7 +59,7 @@ def studio(
 
 
 def watch(
-    fleet: FleetArgument,
+    fleet: common.FleetArgument,
     port: Annotated[
         int,
         typer.Option(min=0, max=65535, help="Listen here on 127.0.0.1; 0 takes any free port."),
@@ -84,8 +75,8 @@ def watch(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
-    load: LoadOption = None,
-    json: JsonOption = False,
+    load: common.LoadOption = None,
+    json: common.JsonOption = False,
 ) -> None:
     """Watch a fleet at work: who is up, joules and seconds against the plan, links, accuracy.
 
@@ -96,7 +87,7 @@ def watch(
     """
     from joulemesh.deploy.fleet.fleet import Fleet
 
-    load_files(load)
+    common.load_files(load)
     Fleet.load(fleet).check_code(tuple(load or ()))
     curve, notes = _curve(fleet, run, simulate)
     if json:

@@ -10,16 +10,7 @@ import typer
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.printable import say
-from joulemesh.cli.common import (
-    FileArgument,
-    FormatOption,
-    JsonOption,
-    LoadOption,
-    PresetOption,
-    SetOption,
-    WidthOption,
-    read_scenario,
-)
+from joulemesh.cli import common
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
@@ -29,11 +20,11 @@ __all__ = ["plan"]
 
 
 def plan(
-    file: FileArgument = None,
-    preset: PresetOption = None,
-    changes: SetOption = None,
-    load: LoadOption = None,
-    json: JsonOption = False,
+    file: common.FileArgument = None,
+    preset: common.PresetOption = None,
+    changes: common.SetOption = None,
+    load: common.LoadOption = None,
+    json: common.JsonOption = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -60,8 +51,8 @@ def plan(
     iteration: Annotated[
         int, typer.Option("--iteration", help="The iteration of --timeline, from 1.")
     ] = 1,
-    formats: FormatOption = None,
-    width: WidthOption = None,
+    formats: common.FormatOption = None,
+    width: common.WidthOption = None,
     against: Annotated[
         Path | None,
         typer.Option("--against", help="Print only what differs from the plan of another file."),
@@ -77,7 +68,7 @@ def plan(
     if timeline is not None:
         check_suffix(timeline)
     drawn = _figures(figure, formats, width)
-    scenario = read_scenario(file, preset, changes, load)
+    scenario = common.read_scenario(file, preset, changes, load)
     if against is not None:
         _show_difference(scenario, against, as_json=json)
         return
@@ -135,7 +126,7 @@ def _show_difference(scenario: Scenario, against: Path, *, as_json: bool) -> Non
     from joulemesh.planning.static import plan as make_plan
     from joulemesh.studio.document import document, plan_difference
 
-    before = read_scenario(against, None)
+    before = common.read_scenario(against, None)
     for one in (before, scenario):
         make_plan(one)  # what cannot be planned is refused as everywhere
     found = plan_difference(document(before), document(scenario))

@@ -13,14 +13,7 @@ import typer
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.printable import say
-from joulemesh.cli.common import (
-    FormatOption,
-    JsonOption,
-    LoadOption,
-    WidthOption,
-    load_files,
-    write_text,
-)
+from joulemesh.cli import common
 
 
 def report(
@@ -28,9 +21,9 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="Where to write it; report.html in the folder.")
     ] = None,
-    formats: FormatOption = None,
-    width: WidthOption = None,
-    load: LoadOption = None,
+    formats: common.FormatOption = None,
+    width: common.WidthOption = None,
+    load: common.LoadOption = None,
 ) -> None:
     """Write the HTML report of a run, finished or not.
 
@@ -40,7 +33,7 @@ def report(
     from joulemesh.study.paper import report_of_folder
     from joulemesh.views.printing import Printing
 
-    load_files(load)
+    common.load_files(load)
     printing = Printing.asked(formats, width)
     if printing is not None:
         from joulemesh.study.paper import write_run_paper
@@ -66,8 +59,8 @@ def cite(
         Path | None, typer.Option("--out", help="Write a .bib file in place of printing.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
-    load: LoadOption = None,
-    json: JsonOption = False,
+    load: common.LoadOption = None,
+    json: common.JsonOption = False,
 ) -> None:
     """Print BibTeX entries of every method, data set, scheme and profile that was used.
 
@@ -76,7 +69,7 @@ def cite(
     """
     from joulemesh.study.paper import references, used_in
 
-    load_files(load)
+    common.load_files(load)
     used = used_in(path)
     if json:
         rows = [
@@ -89,7 +82,7 @@ def cite(
     if out is None:
         say(text.rstrip("\n"), lines=True)
     else:
-        write_text(out, text, force=force)
+        common.write_text(out, text, force=force)
         say(f"wrote {out}")
 
 
@@ -98,7 +91,7 @@ _MOST_LINES = 100
 
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run or study folder.")],
-    json: JsonOption = False,
+    json: common.JsonOption = False,
 ) -> None:
     """Check every file of a run or comparison against the digests in its manifest.
 

@@ -16,19 +16,7 @@ import typer
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.printable import say
-from joulemesh.cli import completion
-from joulemesh.cli.common import (
-    FileArgument,
-    FormatOption,
-    JsonOption,
-    LoadOption,
-    PresetOption,
-    SetOption,
-    WidthOption,
-    WorldsOption,
-    load_files,
-    read_scenario,
-)
+from joulemesh.cli import common, completion
 from joulemesh.study.request import Progress, RunRequest
 
 if TYPE_CHECKING:
@@ -127,10 +115,10 @@ class _Command:
 
 
 def run(
-    file: FileArgument = None,
-    preset: PresetOption = None,
-    changes: SetOption = None,
-    load: LoadOption = None,
+    file: common.FileArgument = None,
+    preset: common.PresetOption = None,
+    changes: common.SetOption = None,
+    load: common.LoadOption = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="A new folder for the run; runs/NAME-001 and so on by default."),
@@ -139,7 +127,7 @@ def run(
         int | None,
         typer.Option("--seeds", min=1, help="Repetitions, all in one program (default: 1)."),
     ] = None,
-    worlds: WorldsOption = None,
+    worlds: common.WorldsOption = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -187,8 +175,8 @@ def run(
             help="Report joules and seconds to this accuracy; 95 % of the final unless given.",
         ),
     ] = None,
-    formats: FormatOption = None,
-    width: WidthOption = None,
+    formats: common.FormatOption = None,
+    width: common.WidthOption = None,
     hosts: Annotated[
         str | None,
         typer.Option(
@@ -223,7 +211,7 @@ def run(
             "--join-timeout", help="Seconds to wait for the others.", rich_help_panel=_SEVERAL
         ),
     ] = 300,
-    json: JsonOption = False,
+    json: common.JsonOption = False,
 ) -> None:
     """Train on all devices as the plan says; accuracy against iterations, joules and seconds.
 
@@ -251,13 +239,13 @@ def run(
     from joulemesh.training.jax.distributed.supervise import Group
 
     check_target(target)
-    load_files(load)
+    common.load_files(load)
     if out is None:
         name = file.stem if file is not None else preset or "default"
         given["out"] = free_folder(Path("runs"), name)
     command = _Command(
         given,
-        partial(read_scenario, file, preset, changes),
+        partial(common.read_scenario, file, preset, changes),
         anew=file is not None or bool(changes),
         loads="".join(f"--load {path} " for path in load or []),
         track=(*([f"tensorboard:{tensorboard}"] if tensorboard else []), *(track or [])),

@@ -14,16 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from joulemesh.base.printable import say
-from joulemesh.cli import completion
-from joulemesh.cli.common import (
-    JsonOption,
-    LoadOption,
-    PresetOption,
-    SetOption,
-    load_files,
-    read_scenario,
-    write_text,
-)
+from joulemesh.cli import common, completion
 from joulemesh.scenario import Scenario
 
 
@@ -44,20 +35,20 @@ def new(
 
 def init(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")],
-    preset: PresetOption = None,
-    changes: SetOption = None,
+    preset: common.PresetOption = None,
+    changes: common.SetOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a scenario file in which every field is explained."""
     from joulemesh.planning.notes import figures
     from joulemesh.scenario.varied import value_of
 
-    scenario = read_scenario(None, preset, changes)
+    scenario = common.read_scenario(None, preset, changes)
     # Figures that decide the plan are given in the file, as far as no profile or table gives them.
     names = [one.name for one in figures(scenario) if one.origin.kind in ("assumed", "preset")]
     figure = {name: value_of(scenario, name) for name in names}
     scenario = scenario.override({k: value for k, value in figure.items() if value is not None})
-    write_text(file, scenario.to_toml(comments=True), force=force)
+    common.write_text(file, scenario.to_toml(comments=True), force=force)
     say(f"wrote {file}; now: joulemesh plan {file}")
 
 
@@ -70,7 +61,7 @@ def profiles(
             autocompletion=completion.profile_names,
         ),
     ] = None,
-    json: JsonOption = False,
+    json: common.JsonOption = False,
 ) -> None:
     """List hardware and radios that a scenario can name, with their figures and sources.
 
@@ -135,7 +126,7 @@ def _one(profile: Any, console: Any) -> None:
     console.print(Text("\n".join(lines)), soft_wrap=True)
 
 
-def schema(load: LoadOption = None) -> None:
+def schema(load: common.LoadOption = None) -> None:
     """Print the JSON Schema of a scenario file, so that editors complete and check it."""
-    load_files(load)
+    common.load_files(load)
     typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))

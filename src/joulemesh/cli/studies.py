@@ -15,18 +15,7 @@ import typer
 
 import joulemesh
 from joulemesh.base.errors import ScenarioError
-from joulemesh.cli import completion
-from joulemesh.cli.common import (
-    FileArgument,
-    FormatOption,
-    JsonOption,
-    LoadOption,
-    PresetOption,
-    SetOption,
-    WidthOption,
-    load_files,
-    read_scenario,
-)
+from joulemesh.cli import common, completion
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,8 +36,8 @@ def methods(
             autocompletion=completion.method_names,
         ),
     ] = None,
-    load: LoadOption = None,
-    json: JsonOption = False,
+    load: common.LoadOption = None,
+    json: common.JsonOption = False,
 ) -> None:
     """List the methods that `joulemesh compare` knows, with parameters, models and citations.
 
@@ -57,7 +46,7 @@ def methods(
     """
     from joulemesh.methods import lookup, names
 
-    load_files(load)
+    common.load_files(load)
     chosen = [lookup(one) for one in (names() if name is None else (name,))]
     if json:
         typer.echo(json_format.dumps([_record(method) for method in chosen]))
@@ -130,7 +119,7 @@ def _show(method: Method, console: Console, *, whole: bool) -> None:
         console.print(Padding(line, (0, 0, 0, 2)))
 
 
-def metrics(load: LoadOption = None, json: JsonOption = False) -> None:
+def metrics(load: common.LoadOption = None, json: common.JsonOption = False) -> None:
     """List the losses that training can minimise and the metrics that evaluations can measure.
 
     A scenario says `training.loss`, `training.score` (the metric that runs are compared by; the
@@ -138,7 +127,7 @@ def metrics(load: LoadOption = None, json: JsonOption = False) -> None:
     """
     from joulemesh.registries import LOSSES, METRICS
 
-    load_files(load)
+    common.load_files(load)
     losses, known = [_loss(one) for one in LOSSES], [_metric(one) for one in METRICS]
     if json:
         typer.echo(json_format.dumps({"losses": losses, "metrics": known}))
@@ -180,11 +169,11 @@ def _metric(metric: Metric) -> dict[str, Any]:
 
 
 def estimate(
-    file: FileArgument = None,
-    preset: PresetOption = None,
-    changes: SetOption = None,
-    load: LoadOption = None,
-    json: JsonOption = False,
+    file: common.FileArgument = None,
+    preset: common.PresetOption = None,
+    changes: common.SetOption = None,
+    load: common.LoadOption = None,
+    json: common.JsonOption = False,
 ) -> None:
     """Measure m, M, σ, G, δ and the initial gap on the scenario's own model and data.
 
@@ -192,7 +181,7 @@ def estimate(
     """
     from joulemesh.theory.measured import estimate as measured
 
-    constants = measured.estimate(read_scenario(file, preset, changes, load))
+    constants = measured.estimate(common.read_scenario(file, preset, changes, load))
     if json:
         typer.echo(json_format.dumps(constants))
         return
@@ -202,16 +191,16 @@ def estimate(
 
 
 def bounds(
-    file: FileArgument = None,
-    preset: PresetOption = None,
-    changes: SetOption = None,
-    load: LoadOption = None,
-    json: JsonOption = False,
+    file: common.FileArgument = None,
+    preset: common.PresetOption = None,
+    changes: common.SetOption = None,
+    load: common.LoadOption = None,
+    json: common.JsonOption = False,
 ) -> None:
     """Train the logistic model and hold its gap to the optimum against the corrected Theorem 1."""
     from joulemesh.theory.measured.estimate import gap_under_bound
 
-    study = gap_under_bound(read_scenario(file, preset, changes, load))
+    study = gap_under_bound(common.read_scenario(file, preset, changes, load))
     if json:
         record = {
             "iteration": study.iteration.tolist(),
@@ -288,9 +277,9 @@ def reproduce(
         bool,
         typer.Option("--redraw", help="Only draw figures and page again, from --out's numbers."),
     ] = False,
-    formats: FormatOption = None,
-    width: WidthOption = None,
-    json: JsonOption = False,
+    formats: common.FormatOption = None,
+    width: common.WidthOption = None,
+    json: common.JsonOption = False,
 ) -> None:
     """Redo the paper's tables and figures, and say of each of its sentences whether it holds.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,23 +13,14 @@ import typer
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.printable import say
-from joulemesh.cli import completion
-from joulemesh.cli.common import (
-    FileArgument,
-    FormatOption,
-    JsonOption,
-    LoadOption,
-    PresetOption,
-    SetOption,
-    WidthOption,
-    read_scenario,
-)
+from joulemesh.cli import common, completion
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
     from joulemesh.scenario.varied import Combination
     from joulemesh.study.sweep import Outlook, Progress
     from joulemesh.study.sweep_result import Sweep
+    from joulemesh.views.progress import Display
 
 __all__ = ["sweep"]
 
@@ -38,7 +29,7 @@ _MOST_REASONS = 12  # of a method, in as many combinations
 
 
 def sweep(
-    file: FileArgument = None,
+    file: common.FileArgument = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,24 +40,8 @@ def sweep(
             autocompletion=completion.varied,
         ),
     ] = None,
-    methods: Annotated[
-        str,
-        typer.Option(
-            "--methods",
-            help="Methods, with commas; parameters follow a colon (joulemesh methods).",
-            autocompletion=completion.compared_methods,
-        ),
-    ] = _METHODS,
-    equal: Annotated[
-        str | None,
-        typer.Option(
-            "--equal",
-            help="What is equal for all methods of a combination: batteries, time, budget (both) "
-            "or iterations. Unless given: budget where there is a budget.total_s, otherwise "
-            "batteries.",
-            autocompletion=completion.equalities,
-        ),
-    ] = None,
+    methods: common.MethodsOption = _METHODS,
+    equal: common.EqualOption = None,
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Repetitions, the same in every combination.")
     ] = 5,
@@ -78,19 +53,9 @@ def sweep(
         float | None,
         typer.Option("--target", help="Accuracy to reach; 95 % of each combination's best."),
     ] = None,
-    tune_lr: Annotated[
-        bool,
-        typer.Option("--tune-lr", help="Give each method its own learning rate, as in compare."),
-    ] = False,
-    lr_grid: Annotated[
-        str | None,
-        typer.Option(
-            "--lr-grid", help="The learning rates to try, with commas; implies --tune-lr."
-        ),
-    ] = None,
-    cache: Annotated[
-        Path | None, typer.Option("--cache", help="Where runs are kept; the user's cache folder.")
-    ] = None,
+    tune_lr: common.TuneRateOption = False,
+    lr_grid: common.RatesOption = None,
+    cache: common.CacheOption = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="List the combinations and what they take; train nothing."),
@@ -103,12 +68,12 @@ def sweep(
             help="What the figure and table.tex call a varied field; repeatable.",
         ),
     ] = None,
-    formats: FormatOption = None,
-    width: WidthOption = None,
-    load: LoadOption = None,
-    preset: PresetOption = None,
-    changes: SetOption = None,
-    json: JsonOption = False,
+    formats: common.FormatOption = None,
+    width: common.WidthOption = None,
+    load: common.LoadOption = None,
+    preset: common.PresetOption = None,
+    changes: common.SetOption = None,
+    json: common.JsonOption = False,
 ) -> None:
     """Compare methods at every combination of some fields' values.
 
@@ -116,119 +81,84 @@ def sweep(
     kept: the same command after a stop computes only what is missing, and so does one with another
     value, method or seed. A combination that has no plan is a row that says why.
     """
-    scenario = read_scenario(file, preset, changes, load)
+    scenario = common.read_scenario(file, preset, changes, load)
     options: dict[str, Any] = {"target": target, "cache": cache}
     options["tune_lr"] = lr_grid if lr_grid is not None else tune_lr
-    asked = (_fields(vary), methods, equal, seeds, _labels(label))
+    fields = _pairs(vary, "--vary", "value,value", once=True)
+    if not fields:
+        raise ScenarioError("nothing is varied: give --vary section.field=value,value")
+    asked = (scenario, fields, methods, equal, seeds)
+    labels = _pairs(label, "--label", '"what it is"')
     if dry_run:
-        _look_ahead(scenario, *asked, json=json, **options)
+        _look_ahead(asked, labels, json=json, **options)
         return
-    place = out or Path("sweeps", file.stem if file is not None else preset or "default")
-    try:
-        options |= {"formats": formats, "width": width}
-        found = _with_progress(scenario, *asked, quiet=json, out=place, code=load or [], **options)
-    except KeyboardInterrupt:
-        say("stopped; the same command goes on from the runs that are kept", err=True)
-        raise typer.Exit(130) from None
-    if json:
-        typer.echo(json_format.dumps(found.summary()))
-    else:
-        from joulemesh.views.tables import show_sweep
-        from joulemesh.views.terminal import open_console
+    from joulemesh.study.sweep import sweep as study
+    from joulemesh.views.progress import Display
+    from joulemesh.views.tables import show_sweep
 
-        show_sweep(found, open_console())
+    place = out or Path("sweeps", file.stem if file is not None else preset or "default")
+    options |= {"formats": formats, "width": width, "labels": labels, "code": load or []}
+    with common.stoppable(), Display(quiet=json) as display:
+        options |= _listeners(display, quiet=json)
+        found = study(*asked, out=place, **options)
+    common.show(found, show_sweep, json=json)
+    if not json:
         say(f"kept in {place}; the report is {place / 'report.html'}")
     if not found.ran:
         say("error: none of the methods could run in any combination", err=True)
         raise typer.Exit(2)
 
 
-def _fields(vary: Sequence[str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in vary or []:
-        name, equals, values = text.partition("=")
-        if not equals:
-            raise ScenarioError(f"--vary {text}: write --vary section.field=value,value")
-        if name.strip() in found:
-            raise ScenarioError(f"--vary {name.strip()} is given twice: put all values into one")
-        found[name.strip()] = values
-    if not found:
-        raise ScenarioError("nothing is varied: give --vary section.field=value,value")
-    return found
-
-
-def _labels(given: Sequence[str] | None) -> dict[str, str]:
+def _pairs(
+    given: Sequence[str] | None, option: str, example: str, *, once: bool = False
+) -> dict[str, str]:
+    """Texts by field."""
     found: dict[str, str] = {}
     for text in given or []:
-        name, equals, label = text.partition("=")
+        name, equals, value = text.partition("=")
+        name = name.strip()
         if not equals:
-            raise ScenarioError(f'--label {text}: write --label section.field="what it is"')
-        found[name.strip()] = label.strip()
+            raise ScenarioError(f"{option} {text}: write {option} section.field={example}")
+        if once and name in found:
+            raise ScenarioError(f"{option} {name} is given twice: put all values into one")
+        found[name] = value if once else value.strip()
     return found
 
 
-def _with_progress(
-    scenario: Scenario,
-    vary: dict[str, str],
-    methods: str,
-    equal: str | None,
-    seeds: int,
-    labels: dict[str, str],
-    *,
-    quiet: bool,
-    **options: Any,
-) -> Sweep:
-    """Sweep and keep, and say on standard error what is being done, and how much is left."""
-    from joulemesh.study.sweep import sweep as study
-    from joulemesh.views.progress import Display, Pace
+def _listeners(display: Display, *, quiet: bool) -> dict[str, Callable[..., None]]:
+    """Say on standard error what is being done, and how much is left."""
+    from joulemesh.base.units import duration
+    from joulemesh.views.progress import Pace
 
-    pace, parts = Pace(), 1_000_000
-    with Display(quiet=quiet) as display:
-        total = 0
+    pace, parts, total = Pace(), 1_000_000, 0
 
-        def plan(one: Combination) -> None:
-            display.stage(f"planning combination {one.number + 1}")
+    def know(asked: Sweep, ahead: Sequence[Outlook]) -> None:
+        nonlocal total
+        total = sum(one.missing for one in ahead)
+        kept = sum(one.runs for one in ahead) - total
+        if not quiet:
+            for line in _infeasible(asked, ahead, most=1):
+                say(line, err=True)
+        display.stage(f"{total:,} runs to train, {kept:,} kept from before")
 
-        def know(asked: Sweep, ahead: Sequence[Outlook]) -> None:
-            nonlocal total
-            total = sum(one.missing for one in ahead)
-            kept = sum(one.runs for one in ahead) - total
-            if not quiet:
-                for line in _infeasible(asked, ahead, most=1):
-                    say(line, err=True)
-            display.stage(f"{total:,} runs to train, {kept:,} kept from before")
+    def show(step: Progress) -> None:
+        said = [f"combination {step.position + 1} of {step.combinations}", step.step.method]
+        left_s = pace.left_s("sweep", round(parts * step.share), parts)
+        if math.isfinite(left_s) and step.share < 1:
+            said.append(f"{duration(float(math.ceil(left_s)))} left")
+        if math.isfinite(step.step.accuracy):
+            said.append(f"accuracy {step.step.accuracy:.3f}")
+        display.step("training", step.share if total else 1.0, said, name="sweep")
 
-        def show(step: Progress) -> None:
-            from joulemesh.base.units import duration
+    return {"on_plan": _planning(display), "on_outlook": know, "on_progress": show}
 
-            said = [f"combination {step.position + 1} of {step.combinations}", step.step.method]
-            left_s = pace.left_s("sweep", round(parts * step.share), parts)
-            if math.isfinite(left_s) and step.share < 1:
-                said.append(f"{duration(float(math.ceil(left_s)))} left")
-            if math.isfinite(step.step.accuracy):
-                said.append(f"accuracy {step.step.accuracy:.3f}")
-            display.step("training", step.share if total else 1.0, said, name="sweep")
 
-        return study(
-            scenario,
-            vary,
-            methods,
-            equal,
-            seeds,
-            labels=labels,
-            on_plan=plan,
-            on_outlook=know,
-            on_progress=show,
-            **options,
-        )
+def _planning(display: Display) -> Callable[[Combination], None]:
+    return lambda one: display.stage(f"planning combination {one.number + 1}")
 
 
 def _look_ahead(
-    scenario: Scenario,
-    vary: dict[str, str],
-    methods: str,
-    equal: str | None,
-    seeds: int,
+    asked: tuple[Scenario, dict[str, str], str, str | None, int],
     labels: dict[str, str],
     *,
     json: bool,
@@ -240,32 +170,28 @@ def _look_ahead(
     from joulemesh.views.progress import Display
 
     with Display(quiet=json) as display:
-        asked = ask(scenario, vary, methods, equal, seeds, labels)
-        ahead = outlooks(
-            asked,
-            lambda one: display.stage(f"planning combination {one.number + 1}"),
-            **options,
-        )
+        what = ask(*asked, labels)
+        ahead = outlooks(what, _planning(display), **options)
         planned_s = time.perf_counter() - begun  # the sweep plans again
         display.stage("timing a little of it")
-        left_s = seconds_left(ahead, timed(asked, ahead, **options))
+        left_s = seconds_left(ahead, timed(what, ahead, **options))
     missing = sum(one.missing for one in ahead)
     left_s += planned_s if missing else 0.0
     if json:
-        typer.echo(json_format.dumps(_outlook_record(asked, ahead, left_s)))
+        typer.echo(json_format.dumps(_outlook_record(what, ahead, left_s)))
         return
     from joulemesh.base.units import duration
     from joulemesh.views.tables import show_outlook
     from joulemesh.views.terminal import open_console
 
-    show_outlook(asked.varied, [(one.combination.at, _takes(one)) for one in ahead], open_console())
-    for line in _infeasible(asked, ahead):
+    show_outlook(what.varied, [(one.combination.at, _takes(one)) for one in ahead], open_console())
+    for line in _infeasible(what, ahead):
         say(line)
-    parts = {"combination": asked.combinations, "method": asked.methods, "seed": asked.seeds}
+    parts = {"combination": what.combinations, "method": what.methods, "seed": what.seeds}
     counts = [
         f"{len(them):,} {name}{'' if len(them) == 1 else 's'}" for name, them in parts.items()
     ]
-    times = f"{' × '.join(counts)}: {asked.count:,} runs, {missing:,} to train"
+    times = f"{' × '.join(counts)}: {what.count:,} runs, {missing:,} to train"
     say(f"{times}; about {duration(float(math.ceil(left_s)))}" if missing else times)
 
 

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import json as json_format
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.printable import say
-from joulemesh.cli.common import (
-    FileArgument,
-    FormatOption,
-    JsonOption,
-    LoadOption,
-    PresetOption,
-    SetOption,
-    WidthOption,
-    field_and_value,
-    read_scenario,
-)
+from joulemesh.cli import common
 
 if TYPE_CHECKING:
     from joulemesh.scenario import Scenario
     from joulemesh.study.search import Space
     from joulemesh.study.tune import MakeTuner, Progress
-    from joulemesh.study.tuning import Tuned
+    from joulemesh.views.progress import Display
 
 __all__ = ["tune"]
 
 
 def tune(
-    file: FileArgument = None,
+    file: common.FileArgument = None,
     objective: Annotated[
         str,
         typer.Option(
@@ -74,15 +64,13 @@ def tune(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the tuning that was begun in --out.")
     ] = False,
-    cache: Annotated[
-        Path | None, typer.Option("--cache", help="Where runs are kept; the user's cache folder.")
-    ] = None,
-    formats: FormatOption = None,
-    width: WidthOption = None,
-    load: LoadOption = None,
-    preset: PresetOption = None,
-    changes: SetOption = None,
-    json: JsonOption = False,
+    cache: common.CacheOption = None,
+    formats: common.FormatOption = None,
+    width: common.WidthOption = None,
+    load: common.LoadOption = None,
+    preset: common.PresetOption = None,
+    changes: common.SetOption = None,
+    json: common.JsonOption = False,
 ) -> None:
     """Find the best plan for the budgets: scheme, rounds, iterations, learning rate.
 
@@ -98,14 +86,18 @@ def tune(
     if resume and out is None:
         say("error: --resume needs --out, the folder of the tuning", err=True)
         raise typer.Exit(2)
-    drawn = _figures(out, formats, width)
-    scenario = read_scenario(file, preset, changes, load)
-    try:
-        found = _with_progress(
+    drawn = common.printing(formats, width, out)
+    scenario = common.read_scenario(file, preset, changes, load)
+    from joulemesh.study.tune import tune as study
+    from joulemesh.views.progress import Display
+    from joulemesh.views.tables import show_tuning
+
+    more = "with --resume " if out is not None else ""
+    with common.stoppable(more), Display(quiet=json) as display:
+        found = study(
             scenario,
             _space(scenario, space, tried),
             objective,
-            quiet=json,
             candidates=candidates,
             seeds=seeds,
             search_seeds=search_seeds,
@@ -114,39 +106,21 @@ def tune(
             cache=cache,
             code=load or [],
             tuner=_tuner(search, trials, scenario.seed),
+            on_progress=_shown(display),
+            on_stage=display.stage,
         )
-    except KeyboardInterrupt:
-        again = "with --resume " if out is not None else ""
-        say(f"stopped; the same command {again}goes on from the runs that are kept", err=True)
-        raise typer.Exit(130) from None
     if drawn and out is not None:
         found.save_figure(out, formats=formats, width=width)
-    if json:
-        typer.echo(json_format.dumps(found.summary()))
-        return
-    from joulemesh.views.tables import show_tuning
-    from joulemesh.views.terminal import open_console
-
-    show_tuning(found, open_console())
-    if out is not None:
+    common.show(found, show_tuning, json=json)
+    if out is not None and not json:
         say(f"kept in {out}; the winning scenario is {out / 'best.toml'}")
-
-
-def _figures(out: Path | None, formats: str | None, width: str | None) -> bool:
-    """Is a figure asked for? What cannot be drawn is refused before anything is trained."""
-    from joulemesh.views.printing import Printing
-
-    asked = Printing.asked(formats, width) is not None
-    if asked and out is None:
-        raise ScenarioError("--format and --width need --out, the folder that the figure goes to")
-    return asked
 
 
 def _space(scenario: Scenario, path: Path | None, tried: list[str] | None) -> Space:
     from joulemesh.study.search import Space
 
     made = Space.default(scenario) if path is None else Space.load(path)
-    return made.with_axes(dict(field_and_value(text, "--try") for text in tried or []))
+    return made.with_axes(dict(common.field_and_value(text, "--try") for text in tried or []))
 
 
 def _tuner(search: str, trials: int, seed: int) -> MakeTuner | None:
@@ -160,32 +134,20 @@ def _tuner(search: str, trials: int, seed: int) -> MakeTuner | None:
     return optuna_tuner(trials, seed)
 
 
-def _with_progress(
-    scenario: Scenario, space: Space, objective: str, *, quiet: bool, **options: Any
-) -> Tuned:
-    """Tune, and say on standard error what is being done, what is left and the best so far."""
-    from joulemesh.study.tune import tune as study
-    from joulemesh.views.progress import Display, Pace
+def _shown(display: Display) -> Callable[[Progress], None]:
+    """Say on standard error what is being done, what is left and the best so far."""
+    from joulemesh.base.units import duration
+    from joulemesh.views.progress import Pace
 
     pace, parts = Pace(), 10_000
-    with Display(quiet=quiet) as display:
 
-        def show(step: Progress) -> None:
-            from joulemesh.base.units import duration
+    def show(step: Progress) -> None:
+        said = [f"{step.position} of {step.count}"] if step.count > 1 else []
+        left_s = pace.left_s("tune", round(parts * step.share), parts)
+        if left_s == left_s and step.share < 1:
+            said.append(f"{duration(float(round(left_s)))} left")
+        if step.best:
+            said.append(f"best {step.best}")
+        display.step(step.stage, step.share, said, name="tune")
 
-            said = [f"{step.position} of {step.count}"] if step.count > 1 else []
-            left_s = pace.left_s("tune", round(parts * step.share), parts)
-            if left_s == left_s and step.share < 1:
-                said.append(f"{duration(float(round(left_s)))} left")
-            if step.best:
-                said.append(f"best {step.best}")
-            display.step(step.stage, step.share, said, name="tune")
-
-        return study(
-            scenario,
-            space,
-            objective,
-            on_progress=show,
-            on_stage=display.stage,
-            **options,
-        )
+    return show
