@@ -402,6 +402,7 @@ _TRAINING = (
           epsilon=0.3, training__precision="float64"),
     _plan("bfloat16", training__precision="bfloat16"),
     _plan("messages of 16 bits", network__bits_per_parameter=16),
+    _plan("averages of 8 bits", bits=8),
     Case("convolutions", {"training.model": "cnn", "devices.count": 3, "plan.iterations": 2,
          "plan.rounds": "fixed", "plan.fixed_rounds": 2, "budget.energy_j": 1.0,
          "budget.deadline_s": 1.0, "training.alpha": 5.0}, data=_images),

@@ -135,7 +135,7 @@ def exchanged(schedule: Schedule, values: NDArray[Any], precision: str) -> list[
         def once(flat: jax.Array, steps: Any) -> jax.Array:
             context = MixingInputs(nothing, nothing, steps)
             leaves = {"a": flat[:, None, :30], "b": flat[:, None, 30:]}  # as one vector: parts
-            made: Any = apply(leaves, context)
+            made: Any = apply(leaves, context, ())[0]
             return jnp.concatenate([made["a"][:, 0], made["b"][:, 0]], axis=1)
 
         compiled, last = jax.jit(once), len(chunk.mixing.target) - 1

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.peer import LossyPeer, Peer, RoundedPeer, Vector
+from joulemesh.aggregation.bits import WIDTHS, Width
+from joulemesh.aggregation.peer import (
+    LossyPeer,
+    Peer,
+    QuantisedPeer,
+    RoundedPeer,
+    SummingPeer,
+    Vector,
+)
 from joulemesh.aggregation.route import Route
-from joulemesh.aggregation.scheme import Scheme
+from joulemesh.aggregation.scheme import Scheme, SchemeBase
 from joulemesh.base.errors import ScenarioError
 from joulemesh.world.links import LinkCosts
 
@@ -53,6 +62,69 @@ def execute(
     }
     if wire is not None:
         peers = {device: RoundedPeer(peer, wire) for device, peer in peers.items()}
+    return _carried_out(scheme, route, peers, values, lost)
+
+
+def execute_quantised(
+    scheme: Scheme,
+    route: Route,
+    values: Vector,
+    bits: int,
+    agreed: Vector | None = None,
+    owed: Vector | None = None,
+    *,
+    packed: bool = False,
+    on_air: Callable[[Vector], None] = lambda payload: None,
+) -> tuple[Vector, Vector]:
+    """Carry out an exchange whose messages are quantised; see `QuantisedPeer`.
+
+    Args:
+        scheme: whose devices exchange.
+        route: of the exchange.
+        values: [N, P]: each device's parameters.
+        bits: of a number in a message.
+        agreed: [P]: the last average; nothing if ``values`` are changes since then.
+        owed: [N, P]: what each device owes; nothing at first.
+        packed: do messages travel as bytes?
+        on_air: called with every message.
+
+    Returns:
+        [N, P]: what each device holds afterwards, and what it owes.
+
+    >>> import joulemesh
+    >>> plan = joulemesh.plan(joulemesh.Scenario.preset("adaptive"))
+    >>> values = np.arange(20.0)[:, None]
+    >>> after, owed = execute_quantised(plan.scheme_at(1), plan.route(1), values, 8)
+    >>> float(after.min()), float(after.max()), float(values.sum() - after.sum() - owed.sum())
+    (9.5, 9.5, 0.0)
+    """
+    peers = {}
+    for device in np.unique(route.edges).tolist():
+        peer = scheme.peer(device, route)
+        if not isinstance(peer, SummingPeer):
+            raise ScenarioError(
+                f'the devices of plan.aggregation = "{scheme.name}" do not say what their messages '
+                "count (summed); give them that method, or set plan.bits = 32",
+                field="plan.bits",
+            )
+        mine = None if owed is None else owed[device]
+        peers[device] = QuantisedPeer(peer, bits, agreed, mine, packed=packed)
+    after = _carried_out(scheme, route, peers, values, frozenset(), on_air)
+    still = np.zeros_like(values) if owed is None else owed.copy()
+    for device, peer in peers.items():
+        still[device] = peer.owed
+    return after, still
+
+
+def _carried_out(
+    scheme: Scheme,
+    route: Route,
+    peers: Mapping[int, Peer],
+    values: Vector,
+    lost: Lost,
+    on_air: Callable[[Vector], None] = lambda payload: None,
+) -> Vector:
+    """What all devices hold after an exchange."""
     for device, peer in peers.items():
         peer.start(values[device])
     for step in range(route.length):
@@ -62,6 +134,7 @@ def execute(
             for receiver, payload in peer.send(step)
         ]
         for sender, receiver, payload in sent:
+            on_air(payload)
             if (step, sender, receiver) in lost:
                 _lossy(scheme, peers[receiver]).lose(step, sender)
             else:
@@ -138,6 +211,36 @@ def check(scheme: Scheme, costs: LinkCosts, iteration: int = 0, *, seed: int = 0
     _require(
         after.dtype == np.float32 and np.allclose(after, played.after[members], atol=_CLOSE_SINGLE),
         "parameters of 32 bits end as others than those of 64",
+    )
+    if isinstance(scheme, SchemeBase) and scheme.kind.quantises and scheme.exact:
+        for bits in WIDTHS:
+            _check_quantised(scheme, costs, iteration, values, bits)
+
+
+def _check_quantised(
+    scheme: SchemeBase, costs: LinkCosts, iteration: int, values: Vector, bits: int
+) -> None:
+    """Quantised, nothing is lost from the sum; all hold the same; what is sent is paid for."""
+    width = Width(values.shape[1], bits)
+    narrow = replace(scheme, width=width, bits=width.vector_bits())
+    route, members = narrow.route(costs, iteration), scheme.graph.members
+    sent = list[int]()
+    after, owed = execute_quantised(
+        narrow, route, values, bits, packed=True, on_air=lambda one: sent.append(8 * one.nbytes)
+    )
+    _require((after[members] == after[members[0]]).all(), f"in {bits} bits they do not end alike")
+    found = (after[members] + owed[members]).sum(axis=0)
+    lost = float(np.abs(found - values[members].sum(axis=0)).max())
+    _require(lost < _CLOSE * len(members), f"of the sum {lost:.3g} is lost in {bits} bits")
+    paid = float(route.bits.sum() * route.repeats)
+    _require(
+        np.isclose(sum(sent), paid, rtol=1e-9, atol=0.0),
+        f"{sum(sent):g} bits are sent in messages of {bits} bits, of which {paid:g} are paid for",
+    )
+    plain, same = execute_quantised(narrow, route, values, bits)
+    _require(
+        np.array_equal(plain, after) and np.array_equal(same, owed),
+        f"bytes carry other numbers of {bits} bits than devices count with",
     )
 
 

@@ -174,6 +174,7 @@ def patterned(conditions: Conditions, average: Callable[[], Scheme]) -> Scheme:
         between,
         pattern,
         conditions.iterations,
+        width=conditions.width,
     )
 
 

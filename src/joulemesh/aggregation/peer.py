@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.bits import pack, quantised, unpack
 from joulemesh.aggregation.route import Route
 from joulemesh.base.errors import ScenarioError
 
@@ -51,6 +52,28 @@ class LossyPeer(Peer, Protocol):
         It is called in the place of ``receive``, after ``send`` of the same step. Every device
         still ends with a convex combination of all devices' parameters.
         """
+
+
+class Summed(NamedTuple):
+    """What a message stands for in the sum of all devices' parameters.
+
+    Attributes:
+        part: the part of the parameters that it is of.
+        parts: their number; they are cut as by ``numpy.array_split``.
+        times: how often it counts: once for a sum, N times for the mean of N.
+    """
+
+    part: int
+    parts: int
+    times: float
+
+
+@runtime_checkable
+class SummingPeer(Peer, Protocol):
+    """A device whose messages are sums, or means, of devices' parameters."""
+
+    def summed(self, step: int, to: int) -> Summed:
+        """What the message to a device in a step stands for."""
 
 
 class RoutePeer(ABC):
@@ -253,3 +276,76 @@ class RoundedPeer:
         if name != "due":
             return found
         return lambda: [(step, to, self._round_held(part)) for step, to, part in found()]
+
+
+class QuantisedPeer:
+    """A peer whose messages are quantised, and which remembers what that took away.
+
+    It averages what has changed since the last average, which all devices hold, together with what
+    it still owes to the sum of all. Whatever a message loses, its sender owes from then on: the
+    changes of all devices are the changes of the average and what they owe, to rounding.
+
+    Args:
+        peer: what the device does.
+        bits: of a number in a message.
+        agreed: [P], the last average; nothing if ``start`` is given the change itself.
+        owed: [P], what this device owes; nothing at first.
+        packed: do messages travel as bytes?
+
+    Attributes:
+        owed: [P], what it owes after the exchange.
+    """
+
+    def __init__(
+        self,
+        peer: SummingPeer,
+        bits: int,
+        agreed: Vector | None = None,
+        owed: Vector | None = None,
+        *,
+        packed: bool = False,
+    ) -> None:
+        self._peer, self.bits, self._packed = peer, bits, packed
+        self._agreed, self._before = agreed, owed
+
+    def start(self, own: Vector) -> None:
+        """Begin with this device's own parameters, [P]."""
+        change = own.copy() if self._agreed is None else own - self._agreed
+        if self._before is not None:
+            change = change + self._before
+        self._type = change.dtype
+        self.owed = np.zeros_like(change)
+        self._peer.start(change)
+
+    def _sent(self, step: int, to: int, payload: Vector) -> Vector:
+        """A message as receivers get it, which the peer holds from now on, too."""
+        short = quantised(payload, self.bits)
+        lost = payload - short
+        if lost.any():
+            part, parts, times = self._peer.summed(step, to)
+            np.array_split(self.owed, parts)[part][...] += lost if times == 1 else lost * times
+            if payload.flags.writeable:
+                payload[...] = short
+        return pack(short, self.bits) if self._packed else short
+
+    def send(self, step: int) -> list[Message]:
+        """The messages of this device in a step."""
+        return [(to, self._sent(step, to, payload)) for to, payload in self._peer.send(step)]
+
+    def receive(self, step: int, sender: int, payload: Vector) -> None:
+        """Take a message that was sent in a step."""
+        if self._packed:
+            payload = unpack(payload, self.bits, self._type)
+        self._peer.receive(step, sender, payload)
+
+    def finish(self) -> Vector:
+        """The device's parameters after the exchange, [P]: the average of all, for each of them."""
+        change = self._peer.finish()
+        return change if self._agreed is None else self._agreed + change
+
+    def __getattr__(self, name: str) -> Any:
+        """What only some peers have: ``due`` of pipelined ones."""
+        found = getattr(self._peer, name)
+        if name != "due":
+            return found
+        return lambda: [(step, to, self._sent(step, to, part)) for step, to, part in found()]

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from joulemesh.aggregation.peer import RoutePeer, Vector
+from joulemesh.aggregation.peer import RoutePeer, Summed, Vector
 from joulemesh.aggregation.route import IntArray, Route, Subgraph
 from joulemesh.aggregation.scheme import Case, Conditions, ExactScheme, Fit, SchemeKind
 from joulemesh.aggregation.tree import spanning_tree
@@ -523,6 +523,10 @@ class RingPeer(RoutePeer):
         super().start(own)
         self._vectors = {self.device: own}
 
+    def summed(self, step: int, to: int) -> Summed:
+        """A device's own vector."""
+        return Summed(0, 1, 1.0)
+
     def take(self, step: int, arrived: dict[int, Vector]) -> None:
         """Keep what came, which is sent next."""
         (self.held,) = arrived.values()
@@ -562,7 +566,8 @@ def order_of(fit: Fit) -> IntArray:
 
 
 def _ready(conditions: Conditions, fit: Fit, reason: str) -> Ring:
-    return Ring(RING, reason, conditions.graph, conditions.bits, order_of(fit))
+    graph, bits, width = conditions.graph, conditions.bits, conditions.width
+    return Ring(RING, reason, graph, bits, order_of(fit), width=width)
 
 
 RING = SCHEMES.register(
@@ -572,6 +577,7 @@ RING = SCHEMES.register(
         _ready,
         words="around a ring",
         fit=fit_ring,
+        quantises=True,
         case=Case(
             2,
             "the channel is unknown, so that links cannot be chosen by their energy, and the "
@@ -598,7 +604,8 @@ class RingChunked(ExactScheme):
 
     def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
         """Around the ring, whatever the links cost."""
-        return self.graph.in_whole(chunked_route(self.order, self.graph.edges, self.bits))
+        bits = self.bits_in(self.graph.devices)
+        return self.graph.in_whole(chunked_route(self.order, self.graph.edges, bits))
 
     def peer(self, device: int, route: Route) -> RingChunkedPeer:
         """A device of the ring."""
@@ -617,6 +624,10 @@ class RingChunkedPeer(RoutePeer):
         """Begin with this device's own parameters, [P], of which some chunks may be empty."""
         super().start(own)
         self._chunks = np.array_split(own, self._count)
+
+    def summed(self, step: int, to: int) -> Summed:
+        """A chunk of a sum, on its way and when it is complete."""
+        return Summed(self._chunk(self._position, step), self._count, 1.0)
 
     def payload(self, step: int) -> Vector:
         """The chunk that this device sends in a step."""
@@ -656,7 +667,8 @@ class RingChunkedPeer(RoutePeer):
 
 
 def _ready_in_chunks(conditions: Conditions, fit: Fit, reason: str) -> RingChunked:
-    return RingChunked(RING_CHUNKED, reason, conditions.graph, conditions.bits, order_of(fit))
+    graph, bits, width = conditions.graph, conditions.bits, conditions.width
+    return RingChunked(RING_CHUNKED, reason, graph, bits, order_of(fit), width=width)
 
 
 def _least(conditions: Conditions) -> tuple[float, float]:
@@ -686,6 +698,7 @@ RING_CHUNKED = SCHEMES.register(
         words="around a ring in chunks",
         fit=fit_ring,
         advised=True,
+        quantises=True,
         least=_least,
         citation=Citation(
             "Patarasuk, Yuan",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.air import Medium
+from joulemesh.aggregation.bits import Width
 from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import IntArray, Route, Subgraph
 from joulemesh.base.citation import Citation
-from joulemesh.base.errors import InfeasibleError, Remedy, called
+from joulemesh.base.errors import Edit, InfeasibleError, Remedy, called
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions, Scenario
 from joulemesh.world.links import LinkCosts
@@ -39,7 +40,7 @@ class Conditions:
     Attributes:
         graph: the devices that take part and their links.
         costs: price of a bit on every link of the whole graph, as forecast.
-        bits: size of the parameter vector.
+        bits: size of the parameter vector, in one message.
         options: the scenario's section ``plan``.
         medium: how transmissions share the air, among the devices of the whole graph.
         channel_known: does the planner see the gains?
@@ -47,6 +48,7 @@ class Conditions:
         battery_j: float64 [N]: what each device of the whole graph may spend.
         iterations: number of exchanges that are to be paid for.
         names: of the devices of the whole graph, for reasons; none unless given.
+        width: of quantised messages, which is what ``bits`` counts; None if they are not.
     """
 
     graph: Subgraph
@@ -59,6 +61,7 @@ class Conditions:
     battery_j: FloatArray
     iterations: int
     names: tuple[str, ...] = ()
+    width: Width | None = None
 
     @classmethod
     def of(
@@ -72,6 +75,7 @@ class Conditions:
         iterations: int,
         medium: Medium,
         names: tuple[str, ...] = (),
+        width: Width | None = None,
     ) -> Conditions:
         """The conditions that a scenario sets, on some part of its graph."""
         return cls(
@@ -85,6 +89,7 @@ class Conditions:
             battery_j,
             iterations,
             names,
+            width,
         )
 
     def reason(self, fit: Fit) -> str:
@@ -160,6 +165,8 @@ class SchemeKind:
         case: when ``plan.aggregation = "theorem3"`` takes it; never if None.
         advised: is it tried as advice where exchanges take most of the budget, and, if exact,
             weighed by ``plan.aggregation = "auto"``?
+        quantises: can its messages be quantised? Its devices say what each of them counts
+            (`joulemesh.aggregation.peer.Summing`).
         least: joules of all devices and seconds that an exchange takes at the least, on any route
             that may be found; where it cannot win by these, ``auto`` does not search for one.
         citation: where it was published, or None.
@@ -175,6 +182,7 @@ class SchemeKind:
     fit: Callable[[Subgraph, PlanOptions], Fit] = _fits
     case: Case | None = None
     advised: bool = False
+    quantises: bool = False
     least: Callable[[Conditions], tuple[float, float]] | None = None
     citation: Citation | None = None
 
@@ -197,6 +205,10 @@ class Scheme(Protocol):
     @property
     def bits(self) -> float:
         """Size of the parameter vector."""
+
+    @property
+    def width(self) -> Width | None:
+        """Of quantised messages; None if numbers are sent as they are."""
 
     @property
     def name(self) -> str:
@@ -306,6 +318,7 @@ def choose(conditions: Conditions, wanted: str | None = None) -> Choice:
     if wanted == "theorem3":
         return _theorem3(conditions)
     kind = SCHEMES[wanted]
+    _require_quantised(kind, conditions.width)
     fit = kind.fit(graph, options)
     if not fit.possible:
         raise InfeasibleError(
@@ -318,6 +331,20 @@ def choose(conditions: Conditions, wanted: str | None = None) -> Choice:
     return Choice(kind, f"asked for; {why}" if why else "asked for", fit)
 
 
+def _require_quantised(kind: SchemeKind, width: Width | None) -> None:
+    """Refuse a width that the scheme cannot carry."""
+    if width is None or kind.quantises:
+        return
+    able = [one.name for one in SCHEMES if one.quantises]
+    raise InfeasibleError(
+        f"plan.bits = {width.bits} is for exact averages ({', '.join(able)}), and the devices of "
+        f'"{kind.name}" ' + ("do not say what their messages count" if kind.exact else "hold none"),
+        code="topology",
+        field="plan.bits",
+        remedies=[(Edit("plan.aggregation", able[0]),), (Edit("plan.bits", 32),)],
+    )
+
+
 def _theorem3(conditions: Conditions) -> Choice:
     cases = sorted(
         ((kind.case, kind) for kind in SCHEMES if kind.case is not None),
@@ -327,6 +354,7 @@ def _theorem3(conditions: Conditions) -> Choice:
     for case, kind in cases:
         if case.channel_known and not conditions.channel_known:
             continue
+        _require_quantised(kind, conditions.width)
         fit = kind.fit(conditions.graph, conditions.options)
         if fit.possible:
             because = case.because.format(fit=conditions.reason(fit), before=before)
@@ -351,13 +379,15 @@ class SchemeBase(ABC):
         kind: the record in the registry.
         reason: why it was chosen.
         graph: the devices that take part and their links.
-        bits: size of the parameter vector.
+        bits: size of the parameter vector, in one message.
+        width: of quantised messages, which is what ``bits`` counts; None if they are not.
     """
 
     kind: SchemeKind
     reason: str
     graph: Subgraph
     bits: float
+    width: Width | None = field(default=None, kw_only=True)
 
     @property
     def name(self) -> str:
@@ -410,6 +440,10 @@ class SchemeBase(ABC):
     def with_rounds(self: S, rounds: int) -> S:
         """The scheme itself: it has no gossip rounds."""
         return self
+
+    def bits_in(self, parts: int) -> float:
+        """Size of the parameter vector in so many messages."""
+        return self.bits if self.width is None else self.width.vector_bits(parts)
 
     def whole(self, costs: LinkCosts) -> LinkCosts:
         """Price of a bit on the subgraph's links, in messages that carry the whole vector."""

@@ -28,7 +28,7 @@ from joulemesh.aggregation.air import (
     on_air,
     route_j,
 )
-from joulemesh.aggregation.peer import Message, RoutePeer, Vector
+from joulemesh.aggregation.peer import Message, RoutePeer, Summed, Vector
 from joulemesh.aggregation.play import frame, in_frames_s, in_slots, paths, shared_s, turns_s
 from joulemesh.aggregation.route import IntArray, Route, Subgraph
 from joulemesh.aggregation.scheme import Case, Conditions, ExactScheme, Fit, RoutesToTry, SchemeKind
@@ -557,6 +557,10 @@ class TreePeer(RoutePeer):
         super().start(own)
         self._own = own
 
+    def summed(self, step: int, to: int) -> Summed:
+        """On the way up a sum, on the way down the mean."""
+        return Summed(0, 1, 1.0 if step < self._up else self._count)
+
     def instead(self, step: int, sender: int) -> Vector:
         """On the way up the device's own, once for each device of the sender's branch.
 
@@ -576,7 +580,8 @@ class TreePeer(RoutePeer):
 
 
 def _ready(conditions: Conditions, fit: Fit, reason: str) -> Tree:
-    return Tree(TREE, reason, conditions.graph, conditions.bits, conditions.own_medium)
+    graph, bits, width = conditions.graph, conditions.bits, conditions.width
+    return Tree(TREE, reason, graph, bits, conditions.own_medium, width=width)
 
 
 TREE = SCHEMES.register(
@@ -587,6 +592,7 @@ TREE = SCHEMES.register(
         words="along a tree",
         floods_costs=True,
         advised=True,
+        quantises=True,
         case=Case(
             1,
             "the channel is known and constant within an exchange, so that the minimum spanning "
@@ -680,6 +686,11 @@ class TreeChunkedPeer:
         """What is sent of a chunk: the sum to the parent, the mean to a child; None as yet."""
         return (self._sum if to in self._up else self._mean).get(chunk)
 
+    def summed(self, step: int, to: int) -> Summed:
+        """To the parent a chunk of a sum, to children one of the mean."""
+        times = 1.0 if to in self._up else self._count
+        return Summed(step - self._to[to], self.chunks, times)
+
     def send(self, step: int) -> list[Message]:
         """The messages of this device in a step."""
         found = []
@@ -772,7 +783,8 @@ class TreeChunked(ExactScheme):
             # Where one device limits the pace, turns between chunks may cost more than they save.
             seconds = pipelined_s(route, own, graph.devices, self.medium)
             chunks = chunks if seconds(chunks) <= seconds(1) else 1
-        return graph.in_whole(replace(route, chunks=chunks))
+        each = np.full_like(route.bits, self.bits_in(chunks))
+        return graph.in_whole(replace(route, bits=each, chunks=chunks))
 
     def peer(self, device: int, route: Route) -> TreeChunkedPeer:
         """A device of the tree."""
@@ -886,6 +898,7 @@ def _ready_in_chunks(conditions: Conditions, fit: Fit, reason: str) -> TreeChunk
         best.chunks,
         best.tree.weight_w,
         asked is not None,
+        width=conditions.width,
     )
 
 
@@ -898,5 +911,6 @@ TREE_CHUNKED = SCHEMES.register(
         floods_costs=True,
         parameters=("chunks", "tree_slack"),
         advised=True,
+        quantises=True,
     )
 )

@@ -184,7 +184,8 @@ def _scheme_among(now: Moment) -> Scheme:
     setting = now.setting
     balanced = setting.scenario.plan.gossip_rounds == "balanced"
     n = setting.iterations if balanced else 1
-    return setting.ground.ready_among(now.who, now.forecast, now.battery_j, n, cut=now.cut)
+    ground = setting.ground.unquantised  # a walk mixes by matrices
+    return ground.ready_among(now.who, now.forecast, now.battery_j, n, cut=now.cut)
 
 
 register(

@@ -250,7 +250,9 @@ def with_losses(setting: Setting, made: Contender, scheme_at: Callable[[int], Sc
     >>> made.drawn, bool((made.leftover_j() >= 0).all())
     (True, True)
     """
-    wire = rounded_to(setting.scenario.network.bits_per_parameter)
+    width = scheme_at(0).width
+    whole = rounded_to(setting.scenario.network.bits_per_parameter)
+    wire = whole if width is None else width.wire
     if setting.world.packets is None and not wire:
         return made
     ground, n, held = setting.ground, made.schedule.iterations, {}
@@ -363,7 +365,7 @@ def chances(setting: Setting, bits: float) -> FloatArray:
 
 def neighbours(setting: Setting, times: int = 1) -> Scheme:
     """The scheme by which all devices mix with their neighbours, so many times."""
-    conditions = setting.ground.conditions
+    conditions = setting.ground.unquantised.conditions
     options = conditions.options.model_copy(update={"gossip_rounds": times})
     return SCHEMES[NEIGHBOURS].ready(replace(conditions, options=options), Fit(), "")
 
@@ -697,7 +699,7 @@ Rounds = Callable[[int, int], IntArray]
 
 def exact_scheme(setting: Setting) -> tuple[Scheme, str]:
     """The scheme of a method's exact averages, and which one it is, in words."""
-    ground = setting.ground
+    ground = setting.ground.unquantised
     own = ground.choice
     if own.kind.exact:
         words = f"averages exactly {own.kind.words}, the scheme of plan.aggregation"
@@ -708,7 +710,7 @@ def exact_scheme(setting: Setting) -> tuple[Scheme, str]:
 
 def _exact_among(now: Moment) -> Scheme:
     """The same among those who take part, where that changes."""
-    ground = now.setting.ground
+    ground = now.setting.ground.unquantised
     conditions = ground.conditions_among(now.who, now.forecast, now.battery_j, 1, cut=now.cut)
     if ground.choice.kind.exact:
         with suppress(InfeasibleError):  # a ring breaks when somebody is away

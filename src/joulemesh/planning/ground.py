@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.bits import Width
 from joulemesh.aggregation.patterned import patterned
 from joulemesh.aggregation.route import Subgraph
 from joulemesh.aggregation.scheme import Choice, Conditions, Scheme, choose
@@ -45,7 +46,7 @@ class Workload:
     """Sizes that the planner needs, without any of training's libraries."""
 
     parameters: int  # length k of the parameter vector
-    model_bits: float  # size s of what is sent
+    model_bits: float  # size s of all parameters, as they are
     # float64 [N]: samples that one round processes on each device
     round_samples: NDArray[np.float64]
     # floating-point operations to train on one sample once, or None where only the number of
@@ -240,6 +241,19 @@ class Ground:
     # The scheme ---------------------------------------------------------------------------------
 
     @cached_property
+    def width(self) -> Width | None:
+        """How wide the messages of an exact average are; None if numbers are sent as they are."""
+        bits = self.scenario.plan.bits
+        return None if bits in (32, "auto") else Width(self.work.parameters, int(bits))
+
+    @cached_property
+    def unquantised(self) -> Ground:
+        """The same with numbers that are sent as they are."""
+        if self.width is None:
+            return self
+        return replace(self, scenario=self.scenario.override({"plan.bits": 32}))
+
+    @cached_property
     def graph(self) -> Subgraph:
         """All devices and their links; of devices that move, where they begin."""
         motion = self.world.motion
@@ -256,16 +270,17 @@ class Ground:
     def _conditions(
         self, graph: Subgraph, costs: LinkCosts, battery_j: FloatArray, iterations: int
     ) -> Conditions:
-        bits = self.work.model_bits
+        width = self.width
         return Conditions.of(
             self.scenario,
             graph,
             costs,
-            bits=bits,
+            bits=self.work.model_bits if width is None else width.vector_bits(),
             battery_j=battery_j,
             iterations=iterations,
             medium=self.pricer.medium,
             names=self.names,
+            width=width,
         )
 
     @cached_property

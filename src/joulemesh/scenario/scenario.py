@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from joulemesh.base.bounded import parse_json
-from joulemesh.base.errors import ScenarioError
+from joulemesh.base.errors import Edit, ScenarioError
 from joulemesh.scenario.complete import completed, own_statements
 from joulemesh.scenario.given import (
     ASSUMED,
@@ -45,15 +45,17 @@ def rounded_to(bits_per_parameter: int) -> str:
     return _ROUNDED.get(bits_per_parameter, "")
 
 
-def check_bits(network: Network, training: Training) -> None:
-    """Refuse widths that no message has."""
+def check_bits(network: Network, plan: PlanOptions, training: Training) -> None:
+    """Refuse widths that no message has, and those that contradict each other."""
+    if plan.bits != _WHOLE:
+        _check_quantised(network, plan)
     bits = network.bits_per_parameter
     if bits < _WHOLE and not rounded_to(bits):
         raise ScenarioError(
             f"network.bits_per_parameter = {bits} is not carried out: messages have 16 bits "
-            f"(rounded to half precision), or {_WHOLE} or more; use 16 or 32, or a method that "
-            "compresses its messages to widths of its own, for instance "
-            "balanced:compress=qsgd:8",
+            f"(rounded to half precision), or {_WHOLE} or more; use 16 or 32, plan.bits = 8 or 4 "
+            "for exact averages, or a method that compresses its messages to widths of its own, "
+            "for instance balanced:compress=qsgd:8",
             field="network.bits_per_parameter",
         )
     if rounded_to(bits) and training.weights == "samples":
@@ -62,6 +64,46 @@ def check_bits(network: Network, training: Training) -> None:
             'training.weights = "samples" weighs them; set training.weights = "uniform" or '
             "network.bits_per_parameter = 32",
             field="network.bits_per_parameter",
+        )
+
+
+def _check_quantised(network: Network, plan: PlanOptions) -> None:
+    """Refuse what quantised averages do not go with."""
+    bits = f'"{plan.bits}"' if isinstance(plan.bits, str) else plan.bits
+    whole = Edit("plan.bits", _WHOLE)
+    if network.bits_per_parameter != _WHOLE:
+        raise ScenarioError(
+            f"plan.bits = {bits} quantises what is sent, and network.bits_per_parameter = "
+            f"{network.bits_per_parameter} is another width of the same numbers",
+            field="plan.bits",
+            remedies=[(Edit("network.bits_per_parameter", _WHOLE),), (whole,)],
+        )
+    if "paper" in (plan.physics, plan.clock):
+        said, known = "timing", "critical-path"
+        if plan.physics == "paper":
+            said, known = "physics", "physical"
+        real = Edit(f"plan.{said}", known)
+        raise ScenarioError(
+            f'plan.bits = {bits} has no price under plan.{said} = "paper", which knows messages '
+            "of whole vectors only",
+            field="plan.bits",
+            remedies=[(real,), (whole,)],
+        )
+    exchange = plan.exchange
+    if exchange == "neighbours" or getattr(exchange, "between", None) == "neighbours":
+        raise ScenarioError(
+            f"plan.bits = {bits} sends what has changed since an average that all devices hold, "
+            "and neighbours who mix have none (balanced:compress=qsgd:8 is a method that has a "
+            "copy for each of them)",
+            field="plan.bits",
+            remedies=[(Edit("plan.exchange", "exact"),), (whole,)],
+        )
+    if network.packet_error != 0.0:
+        raise ScenarioError(
+            f"plan.bits = {bits} needs every device to hold the same average, and with "
+            f"network.packet_error = {network.packet_error!r} a message may be lost for good",
+            field="plan.bits",
+            remedies=[(Edit("network.packet_error", 0.0),), (whole,)],
         )
 
 
@@ -210,7 +252,7 @@ class Scenario(BaseModel):
         check_links(self.network)
         check_table(self.devices, self.budget)
         check_medium(self.network, self.plan, self.devices)
-        check_bits(self.network, self.training)
+        check_bits(self.network, self.plan, self.training)
         self._layers = own_statements(layers, said)
         self._origins = {name: one.origin for name, one in said.items()}
 

@@ -395,7 +395,9 @@ class Network(Section):
         description="CSV file of measured links (i,j,rate_bps,..), in place of path loss and gains",
     )
     bits_per_parameter: Count = Field(
-        32, description="bits sent per model parameter: 16 (rounded to half precision), 32 or more"
+        32,
+        description="bits of a number that is sent as it is: 16 (rounded to half precision), 32 or "
+        "more; plan.bits quantises",
     )
     duplex: Annotated[
         Literal["orthogonal", "half"],
@@ -518,6 +520,12 @@ class PlanOptions(Section):
     )
     coordination: bool = Field(
         False, description="price the flooding of link costs (64 bits per link) for the tree"
+    )
+    bits: Literal[32, 16, 8, 4, "auto"] = Field(
+        32,
+        description="bits of a number in an exact average: 16, 8 or 4 send what has changed since "
+        "the last average, and what is rounded off is sent later; auto: by the exchange's price; "
+        "32: numbers as network.bits_per_parameter says",
     )
     chunks: Count | None = Field(
         None,

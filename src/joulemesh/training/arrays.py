@@ -4,7 +4,7 @@ Parameters are arrays of the library that trains. All else (chance, who is activ
 to whom) is traced with JAX, so that it compiles into the training loop, and is NumPy's with
 PyTorch, which computes as it goes: choices are then made on the host and never wait for a GPU.
 Functions come from the array API standard (`namespace`); here is what the standard leaves out:
-trees, loops, writing at an index, half precision.
+trees, loops, writing at an index, short numbers.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = [
     "pad",
     "place",
     "put",
+    "quantise",
     "repeat",
     "tree_flatten",
     "tree_leaves",
@@ -33,10 +34,12 @@ __all__ = [
 import math
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from joulemesh.aggregation.bits import BUCKET, LEAST, MOST, WIDTHS, quantised
 from joulemesh.base.optional import require
 
 Array: TypeAlias = Any  # of JAX, PyTorch or NumPy
@@ -257,7 +260,7 @@ def pad(array: Array, after: tuple[int, ...]) -> Array:
     return sys.modules["torch"].nn.functional.pad(array, flat)
 
 
-# Half precision ---------------------------------------------------------------------------------
+# Short numbers ----------------------------------------------------------------------------------
 
 
 def half(values: Array) -> Array:
@@ -291,5 +294,35 @@ def _half_of_jax(values: Array) -> Array:
     return jax.numpy.where(jax.numpy.abs(values) < 2.0**-14, small, normal)
 
 
-ROUND = {"float16": half}
+def quantise(values: Array, bits: int) -> Array:
+    """`joulemesh.aggregation.bits.quantised` of vectors [..., P], for arrays of any library.
+
+    >>> quantise(np.array([1.0, 0.3, -0.02]), 4).tolist()
+    [1.0, 0.25, 0.0]
+    """
+    if isinstance(values, np.ndarray):
+        return quantised(values, bits)
+    xp, size = namespace(values), values.shape[-1]
+    padded = pad(values, (*(0,) * (values.ndim - 1), -size % BUCKET))
+    buckets = padded.reshape(*values.shape[:-1], -1, BUCKET)
+    most, largest = xp.max(xp.abs(buckets), axis=-1, keepdims=True), 2 ** (bits - 1) - 1
+    if is_jax(values):
+        exponent = xp.frexp(most)[1] - (bits - 1)
+        unit = xp.ldexp(xp.ones_like(most), xp.clip(exponent, LEAST, MOST))
+    else:
+        torch = sys.modules["torch"]
+        exponent = torch.frexp(most).exponent - (bits - 1)
+        unit = torch.ldexp(torch.ones_like(most), exponent.clamp(LEAST, MOST))
+    # Divided by a power of two and multiplied by it, nothing is rounded but what is meant to be.
+    whole = xp.clip(xp.round(buckets / unit), -largest, largest)
+    made = xp.where((most == 0) | (exponent < LEAST), xp.zeros_like(whole), whole * unit)
+    finite = xp.all(xp.isfinite(buckets), axis=-1, keepdims=True)  # XLA's maximum may lose a NaN
+    made = xp.where(finite, made, xp.full_like(made, np.nan))
+    return made.reshape(*values.shape[:-1], -1)[..., :size]
+
+
+ROUND: dict[str, Callable[[Array], Array]] = {
+    "float16": half,
+    **{f"int{bits}": partial(quantise, bits=bits) for bits in WIDTHS},
+}
 """How values are rounded, by the name of the type in which they travel."""

@@ -42,7 +42,7 @@ _DENSE = 1000  # devices; beyond, a static mixing matrix is applied as a sparse 
 def schedule_of(plan: Plan) -> Schedule:
     """What the engine plays: the plan's rounds, presence and mixing."""
     lossy = plan.drawn is not None and plan.drawn.lost_messages.any()
-    if lossy or rounded_to(plan.scenario.network.bits_per_parameter):
+    if lossy or _wire_of(plan):
         return _by_messages(plan, plan.drawn if lossy else None)
     mixing, rounds = _mixing(plan)
     # Only a plan whose exchanges change has exact means among other matrices.
@@ -84,8 +84,14 @@ def _by_messages(plan: Plan, drawn: Drawn | None) -> Schedule:
         lambda t: plan.scheme_at(t + 1),
         None if drawn is None else drawn.outcome,
         chunk_iterations=plan.scenario.training.chunk_iterations,
-        wire=rounded_to(plan.scenario.network.bits_per_parameter),
+        wire=_wire_of(plan),
     )
+
+
+def _wire_of(plan: Plan) -> str:
+    """The type in which a plan's numbers travel; empty if they do as they are."""
+    width = plan.timeline.scheme.width
+    return rounded_to(plan.scenario.network.bits_per_parameter) if width is None else width.wire
 
 
 def schedule_by_messages(

@@ -1,9 +1,13 @@
-"""Exchanges whose messages are rounded: what they do to all devices' parameters.
+"""Exchanges whose messages are rounded or quantised: what they do to all devices' parameters.
 
 Without rounding an exchange is a matrix. With it the order of the operations matters, and even
 their form: sums of rounded numbers often lie midway between two others. A `RoundedExchange` is the
 operations themselves, recorded from the devices' own rules (`joulemesh.training.recorded`), so that
 training ends with what devices in the field end with.
+
+Quantised exchanges average what has changed since the last average, and what messages lose is owed
+(`joulemesh.aggregation.peer.QuantisedPeer`): registers begin with each device's change and what it
+owes, and end with the change of the average and what each owes from then on.
 """
 
 from __future__ import annotations
@@ -17,12 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.bits import bits_of
 from joulemesh.base.errors import ScenarioError
 
 IntArray = NDArray[np.int32]
 
 
-FIELDS = ("target", "first", "second", "sign", "factor", "divisor", "rounds", "output")
+FIELDS = ("target", "first", "second", "sign", "factor", "divisor", "rounds", "output", "owed")
+_ENDS = ("output", "owed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +52,7 @@ class RoundedExchange:
     divisor: NDArray[np.float64]  # float64 [C, I]; one of them is 1
     rounds: NDArray[np.bool_]  # bool [C, I]
     output: IntArray  # int32 [C, N]: the register that holds each device's parameters in the end
+    owed: IntArray  # int32 [C, N]: the register of what each device owes; [C, 0] if nobody does
     registers: int  # their number R
 
     @property
@@ -69,7 +76,7 @@ class RoundedExchange:
 
         def wide(name: str) -> NDArray[Any]:
             values = getattr(self, name)
-            tail = 0 if name == "output" else more
+            tail = 0 if name in _ENDS else more
             longer = np.pad(values, ((0, 0), (0, tail)), constant_values=fill.get(name, 0))
             return np.broadcast_to(longer, (parts, longer.shape[1]))
 
@@ -92,12 +99,14 @@ class RoundedExchanges:
                 known[id(one)] = len(distinct)
                 distinct.append(one)
             self._which[t] = known[id(one)]
-        counts = {one.parts for one in distinct} - {1}
+        shared = set() if bits_of(wire) else {1}  # parts whose numbers share units stay apart
+        counts = {one.parts for one in distinct} - shared
         if len(counts) > 1:
+            remedy = "plan.bits" if bits_of(wire) else "network.bits_per_parameter"
             raise ScenarioError(
                 f"messages are rounded in exchanges of {' and '.join(map(str, sorted(counts)))} "
                 "parts, which one training cannot mix; use a scheme without chunks, for instance "
-                'plan.aggregation = "tree", or network.bits_per_parameter = 32'
+                f'plan.aggregation = "tree", or {remedy} = 32'
             )
         self.parts = max(counts, default=1)
         length = max((one.length for one in distinct), default=0)

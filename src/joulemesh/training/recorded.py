@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from joulemesh.aggregation.contract import Lost, execute
+from joulemesh.aggregation.bits import bits_of
+from joulemesh.aggregation.contract import Lost, execute, execute_quantised
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.base.errors import ScenarioError
@@ -55,6 +56,11 @@ class _Tape:
             self.operations.append(wanted)
         return self._known[wanted]
 
+    def number(self, symbol: Any) -> int:
+        """The number of a symbol, or of zero."""
+        zero = _Operation(0, factor=0.0)
+        return symbol.number if isinstance(symbol, _Symbol) else self.value(zero)
+
     def rounded(self, value: int) -> int:
         """The number of a rounded value."""
         if value >= self.devices and self.operations[value - self.devices].rounds:
@@ -74,17 +80,19 @@ class _Symbol:
     def rounded(self) -> _Symbol:
         return _Symbol(self.tape, self.tape.rounded(self.number))
 
-    def _with(self, other: Any, sign: float) -> _Symbol:
+    def _with(self, other: Any, sign: float) -> Any:
         if not isinstance(other, _Symbol):
             return self if other == 0 else NotImplemented
+        if sign < 0 and other.number == self.number:
+            return 0
         return _Symbol(self.tape, self.tape.value(_Operation(self.number, other.number, sign)))
 
-    def __add__(self, other: Any) -> _Symbol:
+    def __add__(self, other: Any) -> Any:
         return self._with(other, 1.0)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> _Symbol:
+    def __sub__(self, other: Any) -> Any:
         return self._with(other, -1.0)
 
     def __mul__(self, factor: Any) -> _Symbol:
@@ -110,8 +118,12 @@ def record(
     for i in range(devices):
         for c, tape in enumerate(tapes):
             values[i, c] = _Symbol(tape, i)
+    owed = np.empty((0, parts), dtype=object)
     try:
-        after = execute(scheme, route, values, lost, np.dtype(wire))
+        if bits := bits_of(wire):
+            after, owed = execute_quantised(scheme, route, values, bits)
+        else:
+            after = execute(scheme, route, values, lost, np.dtype(wire))
     except ScenarioError:
         weights = scheme.round_weights
         if weights is None or scheme.graph.devices != devices:
@@ -121,12 +133,14 @@ def record(
         raise ScenarioError(
             f'the devices of plan.aggregation = "{scheme.name}" do more with parameters than to '
             f"add and scale them ({error}), which training cannot round message by message; set "
-            "network.bits_per_parameter = 32"
+            "network.bits_per_parameter = 32 and plan.bits = 32"
         ) from None
     ends = [[after[i, c].number for i in range(devices)] for c in range(parts)]
-    made = [_compiled(tape, end) for tape, end in zip(tapes, ends, strict=True)]
+    debts = [[tapes[c].number(one) for one in owed[:, c]] for c in range(parts)]
+    made = [_compiled(*one) for one in zip(tapes, ends, debts, strict=True)]
     if all(one.same(made[0]) for one in made[1:]):
-        return made[0]
+        # Numbers of one part do not share their units with those of another.
+        return made[0].padded(parts, made[0].length) if bits_of(wire) else made[0]
     length = max(one.length for one in made)
     wide = [one.padded(1, length) for one in made]
     columns: dict[str, Any] = {
@@ -155,11 +169,11 @@ def _fused(tape: _Tape, ends: Sequence[int]) -> dict[int, _Operation]:
     return left
 
 
-def _compiled(tape: _Tape, ends: Sequence[int]) -> RoundedExchange:
+def _compiled(tape: _Tape, ends: Sequence[int], debts: Sequence[int] = ()) -> RoundedExchange:
     """The operations in as few registers as possible: one is free after its value's last use."""
-    operations, devices = _fused(tape, ends), tape.devices
+    operations, devices = _fused(tape, [*ends, *debts]), tape.devices
     last = {value: at for at, one in operations.items() for value in one.operands}
-    kept, place, count = set(ends), {i: i for i in range(devices)}, devices
+    kept, place, count = {*ends, *debts}, {i: i for i in range(devices)}, devices
     free = [i for i in range(devices) if i not in last and i not in kept]
     target, first, second = list[int](), list[int](), list[int]()
     for value, one in operations.items():
@@ -177,6 +191,7 @@ def _compiled(tape: _Tape, ends: Sequence[int]) -> RoundedExchange:
         "first": first,
         "second": second,
         "output": [place[value] for value in ends],
+        "owed": [place[value] for value in debts],
     }
     columns: dict[str, Any] = {
         name: np.array(own, np.int32)[None] for name, own in places.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = ["run_reference"]
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 from scipy import sparse
 
+from joulemesh.aggregation.bits import bits_of, quantised
 from joulemesh.models.core import Params, loss
 from joulemesh.training import draws
 from joulemesh.training.batches import scale_of
@@ -74,6 +76,8 @@ def _one_seed(engine: Engine, number: int, count: int, exchange: Exchanged | Non
     start = jax.tree.map(jnp.asarray, engine.initial(seed))
     params = [start] * schedule.devices
     states = [optimizer.init(start)] * schedule.devices
+    agreed = np.asarray(ravel_pytree(start)[0])
+    owing = _Owing(agreed, np.zeros((schedule.devices, agreed.size), agreed.dtype))
     for t in range(count):
         params = [
             params[giver] if giver == i else jax.tree.map(partial(_sent, schedule), params[giver])
@@ -84,7 +88,7 @@ def _one_seed(engine: Engine, number: int, count: int, exchange: Exchanged | Non
                 params[i], states[i] = step(params[i], states[i], x, y)
         if schedule.exchanged[t]:
             if exchange is None:
-                params = _mix(engine, number, t, params)
+                params = _mix(engine, number, t, params, owing)
             else:
                 params = _exchange(exchange, t, params)
     return params
@@ -144,9 +148,19 @@ def _exchange(exchange: Exchanged, t: int, params: list[Params]) -> list[Params]
     return [unravel(jnp.asarray(row)) for row, (_, unravel) in zip(values, flat, strict=True)]
 
 
-def _mix(engine: Engine, number: int, t: int, params: list[Params]) -> list[Params]:
+@dataclass(eq=False)
+class _Owing:
+    """What quantised averages remember."""
+
+    agreed: NDArray[Any]  # [P]: the last average
+    owed: NDArray[Any]  # [N, P]: what each device owes
+
+
+def _mix(engine: Engine, number: int, t: int, params: list[Params], owing: _Owing) -> list[Params]:
     """Let the devices meet; one that has departed neither speaks nor listens."""
     active = engine.schedule.active[t]
+    if bits_of(engine.schedule.wire):
+        return _exchange(partial(_quantised, engine, number, owing), t, params)
     if engine.schedule.kind == "messages":
         return _exchange(partial(_in_steps, engine), t, params)
     if engine.schedule.parts > 1:
@@ -168,17 +182,38 @@ def _mix(engine: Engine, number: int, t: int, params: list[Params]) -> list[Para
 
 def _sent(schedule: Schedule, values: Any) -> Any:
     """What receivers get of some values."""
-    if not schedule.wire:
+    if not schedule.wire or bits_of(schedule.wire):
         return values
     whole = np.asarray(values)
     return jnp.asarray(whole.astype(schedule.wire).astype(whole.dtype))
 
 
-def _in_steps(engine: Engine, t: int, values: NDArray[Any]) -> NDArray[Any]:
-    """An exchange of parameters [N, P] whose messages are rounded."""
+def _quantised(
+    engine: Engine, number: int, owing: _Owing, t: int, values: NDArray[Any]
+) -> NDArray[Any]:
+    """An average of what parameters [N, P] have changed since the last one."""
+    active = np.flatnonzero(engine.schedule.active[t])
+    change = values - owing.agreed
+    if engine.options.weights == "samples":
+        sizes = engine.partitions[number].sizes[active]
+        share = np.ones(len(values))
+        share[active] = sizes / sizes.sum() * len(active)
+        change = change * share[:, None].astype(change.dtype)
+    means = _in_steps(engine, t, change + owing.owed)
+    still = _in_steps(engine, t, change + owing.owed, owed=True)
+    owing.owed[active] = still[active]
+    owing.agreed = owing.agreed + means[active[0]]
+    after = values.copy()
+    after[active] = owing.agreed
+    return after
+
+
+def _in_steps(engine: Engine, t: int, values: NDArray[Any], *, owed: bool = False) -> NDArray[Any]:
+    """An exchange of parameters [N, P] whose messages are rounded; or what is owed after it."""
     mixing, active = engine.schedule.mixing, engine.schedule.active[t]
     assert isinstance(mixing, RoundedExchanges)
-    steps, after = mixing.at(t), values.copy()
+    steps, after, bits = mixing.at(t), values.copy(), bits_of(engine.schedule.wire)
+    ends = steps.owed if owed else steps.output
     for c, at in enumerate(np.array_split(np.arange(values.shape[1]), steps.parts)):
         held = {i: values[i, at] for i in range(len(values))}
         one = values.dtype.type
@@ -188,10 +223,11 @@ def _in_steps(engine: Engine, t: int, values: NDArray[Any]) -> NDArray[Any]:
                 made = made + one(steps.sign[c, k]) * held[int(steps.second[c, k])]
             made = made * one(steps.factor[c, k]) / one(steps.divisor[c, k])
             if steps.rounds[c, k]:
-                made = made.astype(engine.schedule.wire).astype(values.dtype)
+                wire = engine.schedule.wire
+                made = quantised(made, bits) if bits else made.astype(wire).astype(values.dtype)
             held[int(steps.target[c, k])] = made
         for i in np.flatnonzero(active):
-            after[i, at] = held[int(steps.output[c, i])]
+            after[i, at] = held[int(ends[c, i])]
     return after
 
 

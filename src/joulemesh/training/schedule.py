@@ -51,7 +51,8 @@ class Schedule:
             of its messages arrive, bool in a form that the exchange knows and that is the same in
             every iteration; None if all arrive.
         wire: NumPy's name of the type to which all messages are rounded, of a method's own
-            exchange and of gifts, too; empty if none is.
+            exchange and of gifts, too, or ``"int8"`` and the like where those of the mixing are
+            quantised; empty if none is.
 
     >>> Schedule(np.full((10, 3), 5)).iterations
     10

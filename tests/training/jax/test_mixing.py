@@ -28,7 +28,7 @@ def met(
     weights = np.ones(devices) if weights is None else np.array(weights)
     context = MixingInputs(jnp.asarray(active), jnp.asarray(weights)[:, None], mixing)
     params = {"w": jnp.asarray(values, jnp.float32).reshape(devices, 1, 1)}
-    new = kind.apply(params, context)
+    new, _ = kind.apply(params, context, ())
     return np.asarray(new["w"]).ravel()
 
 
@@ -67,6 +67,6 @@ def test_half_precision_adds_up_in_single() -> None:
     many = 4096
     values = jnp.ones((many, 1, 1), jnp.bfloat16)
     context = MixingInputs(jnp.ones(many, bool), jnp.ones((many, 1)), ())
-    new: Any = mixings.mean.apply(values, context)
+    new: Any = mixings.mean.apply(values, context, ())[0]
     assert new.dtype == jnp.bfloat16  # a sum in bfloat16 would stop at 256 of 4096
     assert float(new[0, 0, 0]) == pytest.approx(1.0, rel=1e-2)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Peer, RoundedPeer
 from joulemesh.aggregation.route import Route
-from joulemesh.base.errors import InfeasibleError, ScenarioError, named_refusals
+from joulemesh.base.errors import Edit, InfeasibleError, ScenarioError, named_refusals
 from joulemesh.deploy.effects import Planned
 from joulemesh.deploy.plans import Price, ViewPlan
 from joulemesh.deploy.view import View
@@ -299,6 +299,11 @@ def require_peers(made: Continuation) -> None:
     """
     exchanged, first = made.timeline.exchanged, made.timeline.first
     for since, scheme in made.timeline.schemes:
+        if scheme.width is not None:
+            raise ScenarioError(
+                f"plan.bits = {scheme.width.bits} is for simulation only, as yet",
+                remedies=[(Edit("plan.bits", 32),)],
+            )
         row = since - first + int(exchanged[since - first :].argmax())
         route = made.route(made.start + row)
         if route is None:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.bits import bits_of
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.machine import Machine
 from joulemesh.data import Dataset, Partition
@@ -116,7 +117,10 @@ class Engine:
         if exact.any() and by_samples:
             return mixing.weighed
         if isinstance(schedule.mixing, RoundedExchanges):
-            return mixing.in_steps(schedule.mixing.registers, schedule.wire)
+            registers, wire = schedule.mixing.registers, schedule.wire
+            if bits_of(wire):
+                return mixing.quantised(registers, wire, schedule.devices, weighed=by_samples)
+            return mixing.in_steps(registers, wire)
         return _BUILT_IN[schedule.kind]
 
     def _rounded(self, own: Exchange | None) -> Exchange | None:
@@ -137,7 +141,8 @@ class Engine:
         own = own_exchange is not None
         self.pools = self._pools(own)
         mesh = row_mesh(self.machine, schedule.devices)
-        self.layout = self._deal(mesh.size, shuffle=not own)
+        # What an exchange remembers of devices is in their own order.
+        self.layout = self._deal(mesh.size, shuffle=not (own or bits_of(schedule.wire)))
         job = Job(self.model, options, schedule, self.longest, self.dataset.shape, seeds, own)
         strategy = choose_strategy(job, self.machine)
         self.alike = job.alike

@@ -25,6 +25,7 @@ import optax
 from jax import lax
 from jax.sharding import NamedSharding
 
+from joulemesh.aggregation.bits import bits_of
 from joulemesh.models.core import Params
 from joulemesh.training import draws
 from joulemesh.training.arrays import ROUND, Array
@@ -61,7 +62,7 @@ def memories(key: ProgramKey, params: Params) -> tuple[optax.OptState, ExchangeS
     optimizer = make_optimizer(key.optimizer, 0.0)  # rates come with the steps
     by_device = jax.tree.map(lambda leaf: leaf[: key.devices], key.by_device(params))
     own = key.exchange
-    memory = () if isinstance(own, Mixing) else jax.vmap(own.init, 1)(by_device)
+    memory = own.init(by_device) if isinstance(own, Mixing) else jax.vmap(own.init, 1)(by_device)
     return jax.vmap(optimizer.init)(params), memory
 
 
@@ -176,12 +177,13 @@ def _with_gifts(key: ProgramKey, chunk: ChunkSchedule, segment: Segments, state:
     """Let devices that have been away begin the iteration with another's parameters."""
     own = jnp.arange(key.slots, dtype=jnp.int32)
     source = jnp.where(segment.step == 0, chunk.source[segment.iteration], own)
-    rounded = ROUND[key.wire] if key.wire else lambda leaf: leaf
+    short = key.wire and not bits_of(key.wire)  # quantised averages are given as they are
     moved = (source != own).reshape(-1, 1)
 
     def begin(leaf: jax.Array) -> jax.Array:
         where = moved.reshape(-1, *(1,) * (leaf.ndim - 1))
-        return jnp.where(where, rounded(leaf[source]), leaf)
+        given = leaf[source]
+        return jnp.where(where, ROUND[key.wire](given) if short else given, leaf)
 
     given = jax.tree.map(begin, key.by_device(state.params))
     params = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), given)
@@ -234,8 +236,8 @@ def _exchange(
     old = key.by_device(state.params)
     sent: Sent = ()
     if isinstance(key.exchange, Mixing):
-        new = key.exchange.apply(old, _mixing(key, inputs, chunk, number, key.slots))
-        memory = state.exchange
+        mixing = _mixing(key, inputs, chunk, number, key.slots)
+        new, memory = key.exchange.apply(old, mixing, state.exchange)
     else:
         new, memory, sent = _own_exchange(key, key.exchange, inputs, chunk, number, state, old)
     went = chunk.exchanged[number] & last

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "Mixing",
     "MixingInputs",
+    "Owing",
     "SparseMixing",
     "Steps",
     "dense",
@@ -12,6 +13,7 @@ __all__ = [
     "mean",
     "mixed",
     "neighbour_lists",
+    "quantised",
     "sparse",
 ]
 
@@ -61,6 +63,7 @@ class Steps(NamedTuple):
     divisor: Array  # [C, I]
     rounds: Array  # bool [C, I]
     output: Array  # int32 [C, rows]: the register that each row takes in the end
+    owed: Array  # int32 [C, N]: the register of what each device owes; [C, 0] if nobody does
 
 
 class MixingInputs(NamedTuple):
@@ -75,7 +78,14 @@ class MixingInputs(NamedTuple):
 class Mixing:
     """An exchange of the schedule's own mixing, of all seeds at once."""
 
-    apply: Callable[[Params, MixingInputs], Params]  # (params [N, S, ...], inputs) -> params
+    # (params [N, S, ...], inputs, memory) -> params, memory
+    apply: Callable[[Params, MixingInputs, Any], tuple[Params, Any]]
+    init: Callable[[Params], Any] = lambda params: ()  # params [N, S, ...] -> memory, [S, ...]
+
+
+def _stateless(apply: Callable[[Params, MixingInputs], Params]) -> Mixing:
+    """Mixing that remembers nothing."""
+    return Mixing(lambda params, context, memory: (apply(params, context), memory))
 
 
 def _linear(mix: Callable[[jax.Array, MixingInputs], jax.Array]) -> Mixing:
@@ -89,7 +99,7 @@ def _linear(mix: Callable[[jax.Array, MixingInputs], jax.Array]) -> Mixing:
 
         return jax.tree.map(one, params)
 
-    return Mixing(apply)
+    return _stateless(apply)
 
 
 def _mean(leaf: jax.Array, context: MixingInputs) -> jax.Array:
@@ -151,41 +161,91 @@ sparse = _linear(_sparse)
 @lru_cache(maxsize=32)
 def in_steps(registers: int, wire: str) -> Mixing:
     """The exchange of `Steps`, which takes so many registers."""
-    rounded = ROUND[wire]
 
     def apply(params: Params, context: MixingInputs) -> Params:
-        steps: Steps = context.mixing
         vector, back = _as_vectors(params)
-        rows, seeds, size = vector.shape
-        parts = len(steps.target)
-        index, position = _cut(size, parts)
-        nothing = jnp.zeros((rows, seeds, 1), vector.dtype)
-        cut = jnp.concatenate([vector, nothing], axis=2)[:, :, index]  # [rows, S, C, longest]
+        return back(_operated(vector, context.mixing, registers, wire)[0])
 
-        def one(_: None, part: tuple[jax.Array, Steps]) -> tuple[None, jax.Array]:
-            values, todo = part
-            own = values[steps.begin]
-            spare = jnp.zeros((registers - len(own), *own.shape[1:]), own.dtype)
+    return _stateless(apply)
 
-            def operate(k: jax.Array, held: jax.Array) -> jax.Array:
-                sign, factor, divisor = (
-                    column[k].astype(held.dtype)
-                    for column in (todo.sign, todo.factor, todo.divisor)
-                )
-                # One operation each time round: XLA cannot contract a product and a later sum.
-                made = (held[todo.first[k]] + sign * held[todo.second[k]]) * factor / divisor
-                made = jnp.where(todo.rounds[k], rounded(made), made)
-                return held.at[todo.target[k]].set(made)
 
-            held = lax.fori_loop(0, len(todo.target), operate, jnp.concatenate([own, spare]))
-            return None, held[todo.output]
+class Owing(NamedTuple):
+    """What quantised averages remember."""
 
-        each = steps._replace(begin=jnp.zeros(parts, jnp.int32))  # the same for all parts
-        mixed = lax.scan(one, None, (jnp.moveaxis(cut, 2, 0), each))[1]  # [C, rows, S, longest]
-        after = jnp.moveaxis(mixed, 0, 2).reshape(rows, seeds, -1)[:, :, position]
-        return back(after)
+    agreed: Array  # [S, P]: the last average
+    owed: Array  # [S, N, P]: what each device owes to the sum of all
 
-    return Mixing(apply)
+
+@lru_cache(maxsize=32)
+def quantised(registers: int, wire: str, devices: int, *, weighed: bool) -> Mixing:
+    """The exchange of `Steps` on what has changed since the last average.
+
+    Args:
+        registers: that it takes.
+        wire: the type in which numbers travel.
+        devices: N; the rows beyond them are padding.
+        weighed: is it the mean by the context's weights?
+    """
+
+    def init(params: Params) -> Owing:
+        vector = _as_vectors(params)[0][:devices]
+        return Owing(vector[0], jnp.zeros_like(jnp.moveaxis(vector, 0, 1)))
+
+    def apply(params: Params, context: MixingInputs, memory: Owing) -> tuple[Params, Owing]:
+        vector, back = _as_vectors(params)
+        active, owed = context.active[:devices, None], jnp.moveaxis(memory.owed, 1, 0)
+        change = vector[:devices] - memory.agreed
+        if weighed:
+            share = jnp.where(active, context.weights[:devices], 0)
+            share = share * jnp.sum(active) / jnp.sum(share, axis=0)
+            change = change * share[..., None].astype(change.dtype)
+        idle = jnp.zeros((len(vector) - devices, *change.shape[1:]), change.dtype)
+        start = jnp.concatenate([change + owed, idle])
+        mean, still = _operated(start, context.mixing, registers, wire)
+        agreed = memory.agreed + mean[jnp.argmax(context.active)]
+        owed = jnp.where(active[..., None], still, owed)
+        after = jnp.broadcast_to(agreed, vector.shape)
+        return back(after), Owing(agreed, jnp.moveaxis(owed, 0, 1))
+
+    return Mixing(apply, init)
+
+
+def _operated(
+    vector: jax.Array, steps: Steps, registers: int, wire: str
+) -> tuple[jax.Array, jax.Array]:
+    """What the devices [rows, S, P] end with, and what each of them owes [N, S, P]."""
+    rounded = ROUND[wire]
+    rows, seeds, size = vector.shape
+    parts = len(steps.target)
+    index, position = _cut(size, parts)
+    nothing = jnp.zeros((rows, seeds, 1), vector.dtype)
+    cut = jnp.concatenate([vector, nothing], axis=2)[:, :, index]  # [rows, S, C, longest]
+
+    def one(_: None, part: tuple[jax.Array, Steps]) -> tuple[None, tuple[jax.Array, jax.Array]]:
+        values, todo = part
+        own = values[steps.begin]
+        spare = jnp.zeros((registers - len(own), *own.shape[1:]), own.dtype)
+
+        def operate(k: jax.Array, held: jax.Array) -> jax.Array:
+            sign, factor, divisor = (
+                column[k].astype(held.dtype) for column in (todo.sign, todo.factor, todo.divisor)
+            )
+            # One operation each time round: XLA cannot contract a product and a later sum.
+            made = (held[todo.first[k]] + sign * held[todo.second[k]]) * factor / divisor
+            made = jnp.where(todo.rounds[k], rounded(made), made)
+            return held.at[todo.target[k]].set(made)
+
+        held = lax.fori_loop(0, len(todo.target), operate, jnp.concatenate([own, spare]))
+        return None, (held[todo.output], held[todo.owed])
+
+    each = steps._replace(begin=jnp.zeros(parts, jnp.int32))  # the same for all parts
+    ended = lax.scan(one, None, (jnp.moveaxis(cut, 2, 0), each))[1]  # [C, rows, S, longest] each
+
+    def whole(part: jax.Array) -> jax.Array:
+        together = jnp.moveaxis(part, 0, 2).reshape(part.shape[1], seeds, index.size)
+        return together[:, :, position]
+
+    return whole(ended[0]), whole(ended[1])
 
 
 def _as_vectors(params: Params) -> tuple[jax.Array, Callable[[jax.Array], Params]]:
@@ -232,7 +292,7 @@ def _cut(size: int, parts: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, A
     return index, np.flatnonzero(index.ravel() < size)
 
 
-in_parts = Mixing(_in_parts)
+in_parts = _stateless(_in_parts)
 """As `dense`, but each part of the parameters, as one vector, has a matrix of its own."""
 
 
@@ -240,16 +300,16 @@ def _sparse_or_mean(params: Params, context: MixingInputs) -> Params:
     lists, exact = context.mixing
 
     def averaged(params: Params) -> Params:
-        return mean.apply(params, context)
+        return mean.apply(params, context, ())[0]
 
     def mixed(params: Params) -> Params:
-        return sparse.apply(params, context._replace(mixing=lists))
+        return sparse.apply(params, context._replace(mixing=lists), ())[0]
 
     found: Params = lax.cond(exact, averaged, mixed, params)
     return found
 
 
-sparse_or_mean = Mixing(_sparse_or_mean)
+sparse_or_mean = _stateless(_sparse_or_mean)
 """As `sparse`, but in iterations that are exact, the weighted mean in its place."""
 
 
@@ -263,7 +323,7 @@ def mixed(values: jax.Array, inputs: MixingInputs) -> jax.Array:
         count = len(values)
         once = SparseMixing(index[:count], weight[:count], jnp.ones_like(rounds))
         inputs = inputs._replace(mixing=once)
-    made: jax.Array = how.apply(values[:, None], inputs)[:, 0]
+    made: jax.Array = how.apply(values[:, None], inputs, ())[0][:, 0]
     return made
 
 

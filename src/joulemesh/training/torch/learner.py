@@ -115,7 +115,7 @@ class TorchState:
     iteration: int  # iterations completed
     params: Leaves  # [rows, ...] each
     memory: Leaves  # what the optimisers remember, [rows, ...] each
-    # the state of a method's own exchange, of each seed
+    # what exchanges remember of each seed
     exchange: list[Tree] = field(default_factory=list)
 
 
@@ -220,7 +220,8 @@ class TorchLearner:
         """The initial parameters: of each seed one set, the same for all its devices."""
         first = [self.model.initial(seed) for seed in self.seeds]
         params = self._parts.stacked(first, self.schedule.devices)
-        states = [] if self._own is None else self._own.begin(self._by_device(params))
+        exchanges = self._mixer if self._own is None else self._own
+        states: list[Tree] = [*exchanges.begin(self._by_device(params))]
         return TorchState(0, params, self._steps.optimizer.memory(params), states)
 
     def _by_device(self, leaves: Leaves) -> Leaves:
@@ -314,7 +315,7 @@ class TorchLearner:
             return None
         if self._own is not None:
             return self._own.mix(t, params, state.exchange)
-        self._mixer.mix(t, params)
+        self._mixer.mix(t, params, state.exchange)
         return None
 
     def _rounds(self, t: int) -> NDArray[np.integer[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["Mixer"]
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from joulemesh.aggregation.bits import bits_of
 from joulemesh.base.errors import ScenarioError
 from joulemesh.training.arrays import ROUND
 from joulemesh.training.messages import RoundedExchange, RoundedExchanges
 from joulemesh.training.schedule import Schedule
 
 Tensor: TypeAlias = Any
+Owing: TypeAlias = dict[str, Tensor]
+"""What quantised averages remember of a seed: the last one, and what each device owes."""
 
 
 class Mixer:
@@ -35,7 +38,7 @@ class Mixer:
     ) -> None:
         self._torch, self._schedule, self.weights, self._own = torch, schedule, weights, own
         # A dense matrix is the plain mean itself; a sparse one leaves its place to the mean.
-        self._instead = schedule.kind == "sparse" or by_samples
+        self._instead, self._by_samples = schedule.kind == "sparse" or by_samples, by_samples
         self._latest: dict[str, tuple[bytes, Tensor]] = {}
         if schedule.wire and schedule.kind != "messages" and not own:
             raise ScenarioError(
@@ -62,9 +65,19 @@ class Mixer:
         weights = np.where(self._schedule.active[iteration], self.weights, 0.0)
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
-    def mix(self, iteration: int, params: dict[str, Tensor]) -> None:
+    def begin(self, params: dict[str, Tensor]) -> list[Owing]:
+        """What exchanges remember of each seed before the first iteration."""
+        if self._own or not bits_of(self._schedule.wire):
+            return []
+        whole = self._whole(params)
+        return [{"agreed": one[0].clone(), "owed": self._torch.zeros_like(one)} for one in whole]
+
+    def mix(self, iteration: int, params: dict[str, Tensor], memory: Sequence[Owing] = ()) -> None:
         """Exchange the parameters of all devices in place; [S, N, ...] each."""
         active = self._schedule.active[iteration]
+        if memory and isinstance(self._schedule.mixing, RoundedExchanges):
+            self._mix_quantised(self._schedule.mixing.at(iteration), iteration, params, memory)
+            return
         if isinstance(self._schedule.mixing, RoundedExchanges):
             self._mix_rounded(self._schedule.mixing.at(iteration), active, params)
             return
@@ -104,20 +117,64 @@ class Mixer:
         for leaf in params.values():
             to, of = (self._torch.as_tensor(x).to(leaf.device) for x in (newcomers, givers))
             given = leaf[:, of[to]]
-            leaf[:, to] = self._rounded(given) if self._schedule.wire else given
+            short = self._schedule.wire and not bits_of(self._schedule.wire)
+            leaf[:, to] = self._rounded(given) if short else given
+
+    def _whole(self, params: dict[str, Tensor]) -> Tensor:
+        """Parameters as a device sends them, [S, N, P]."""
+        return self._torch.cat([params[name].flatten(2) for name in sorted(params)], dim=2)
+
+    def _put(self, params: dict[str, Tensor], whole: Tensor) -> None:
+        """Take up parameters [S, N, P]."""
+        first = 0
+        for leaf in (params[name] for name in sorted(params)):
+            size = leaf[0, 0].numel()
+            leaf.copy_(whole[:, :, first : first + size].reshape(leaf.shape))
+            first += size
 
     def _mix_rounded(
         self, steps: RoundedExchange, active: NDArray[np.bool_], params: dict[str, Tensor]
     ) -> None:
         """Carry out an exchange whose messages are rounded, operation by operation."""
-        torch, leaves = self._torch, [params[name] for name in sorted(params)]
-        whole = torch.cat([leaf.flatten(2) for leaf in leaves], dim=2)  # as a device sends it
-        cuts = np.array_split(np.arange(whole.shape[2]), steps.parts)
-        for c, at in enumerate(cuts):
+        whole = self._whole(params)
+        ended, _ = self._operated(steps, whole)
+        for i in np.flatnonzero(active).tolist():
+            whole[:, i] = ended[:, i]
+        self._put(params, whole)
+
+    def _mix_quantised(
+        self,
+        steps: RoundedExchange,
+        iteration: int,
+        params: dict[str, Tensor],
+        memory: Sequence[Owing],
+    ) -> None:
+        """Average what has changed since the last average, with what devices owe."""
+        torch, active = self._torch, self._schedule.active[iteration]
+        agreed = torch.stack([one["agreed"] for one in memory])
+        owed = torch.stack([one["owed"] for one in memory])
+        whole = self._whole(params)
+        change = whole - agreed[:, None]
+        if self._by_samples:
+            share = self.share(iteration) * active.sum()
+            change = change * torch.as_tensor(share[..., None]).to(change.device, change.dtype)
+        ended, still = self._operated(steps, change + owed)
+        here = np.flatnonzero(active).tolist()
+        agreed = agreed + ended[:, here[0]]
+        for i in here:
+            whole[:, i], owed[:, i] = agreed, still[:, i]
+        for one, mean, debts in zip(memory, agreed, owed, strict=True):
+            one["agreed"], one["owed"] = mean.clone(), debts.clone()
+        self._put(params, whole)
+
+    def _operated(self, steps: RoundedExchange, whole: Tensor) -> tuple[Tensor, Tensor]:
+        """What the devices [S, N, P] end with, and what each of them owes, if any does."""
+        ended, still = self._torch.empty_like(whole), self._torch.zeros_like(whole)
+        for c, at in enumerate(np.array_split(np.arange(whole.shape[2]), steps.parts)):
             if not len(at):
                 continue
-            part = whole[:, :, at[0] : at[-1] + 1]
-            held: list[Tensor] = [part[:, i].clone() for i in range(part.shape[1])]
+            part = slice(at[0], at[-1] + 1)
+            held: list[Tensor] = [whole[:, i, part] for i in range(whole.shape[1])]
             held += [None] * (steps.registers - len(held))
             for k in range(steps.length):
                 made = held[steps.first[c, k]]
@@ -125,13 +182,11 @@ class Mixer:
                     made = made + float(steps.sign[c, k]) * held[steps.second[c, k]]
                 made = made * float(steps.factor[c, k]) / float(steps.divisor[c, k])
                 held[steps.target[c, k]] = self._rounded(made) if steps.rounds[c, k] else made
-            for i in np.flatnonzero(active).tolist():
-                part[:, i] = held[steps.output[c, i]]
-        first = 0
-        for leaf in leaves:
-            size = leaf[0, 0].numel()
-            leaf.copy_(whole[:, :, first : first + size].reshape(leaf.shape))
-            first += size
+            for i in range(whole.shape[1]):
+                ended[:, i, part] = held[steps.output[c, i]]
+                if steps.owed.size:
+                    still[:, i, part] = held[steps.owed[c, i]]
+        return ended, still
 
     def _rounded(self, values: Tensor) -> Tensor:
         """What receivers get of some values."""
