@@ -22,7 +22,7 @@ from joulemesh.deploy.fleet.pack import DEVICES
 from joulemesh.deploy.local.local import RUN, LocalFleet, open_fleet, states_of
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.record.history import History, read_history
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import Settings
 
 DEVICES_COUNT = 8
 PATIENCE_S = 4.0

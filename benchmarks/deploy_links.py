@@ -19,9 +19,9 @@ from joulemesh.deploy.fleet.certificates import Authority, Identity, make_identi
 from joulemesh.deploy.local.emulate import LinkRate, Namespaces, emulated, links_of, measured
 from joulemesh.deploy.local.local import open_fleet
 from joulemesh.deploy.messages import Part
-from joulemesh.deploy.settings import Settings
 from joulemesh.deploy.transport import Address, Roster
 from joulemesh.deploy.transport.tcp import TcpTransport
+from joulemesh.deploy.view import Settings
 from joulemesh.deploy.wire import Terms
 
 RATES_MBPS = (5.0, 20.0, 50.0)

@@ -35,7 +35,7 @@ from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.local.emulate import emulated, why_not
 from joulemesh.deploy.local.local import LocalFleet, open_fleet, states_of
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import Settings
 from joulemesh.planning.plan import Plan
 
 DEVICES, SIZE = 5, 650

@@ -24,7 +24,7 @@ import joulemesh
 from benchmarks import deploy_faults as fleet_of
 from benchmarks.common import machine, progress, publish
 from joulemesh.deploy.local.local import LocalFleet, environment, open_fleet
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import Settings
 from tests.browser import Browser, find_browser
 
 TITLE = "Watching a fleet"

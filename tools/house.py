@@ -52,7 +52,7 @@ ORDER = (
     ("planning",),
     ("training",),
     ("deploy",),
-    ("theory.measured",),
+    ("testing", "theory.measured"),
     ("methods",),
     ("calibration", "study", "views"),
     ("studio",),

@@ -57,8 +57,8 @@ WITHOUT = {
 
 def _virtual_fleet(seed: int) -> Any:
     """How a virtual fleet went: its broken rule, events, views, seconds, complete, digest."""
-    from joulemesh.deploy.virtual.cases import case_of
-    from joulemesh.deploy.virtual.fleet import simulate
+    from joulemesh.testing.fleets.cases import case_of
+    from joulemesh.testing.fleets.fleet import simulate
 
     return simulate(case_of(seed))
 

@@ -25,13 +25,11 @@ from joulemesh.deploy.effects import (
     Train,
     Trained,
 )
-from joulemesh.deploy.messages import Accepted, Beat, Body, Flood, Message, Recall
+from joulemesh.deploy.messages import Accepted, Beat, Body, Flood, Message, Recall, signed_text
 from joulemesh.deploy.node.node import Node
-from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.signing import signed_text
-from joulemesh.deploy.view import Proof, View, Vote, fingerprint
-from joulemesh.deploy.virtual.hardware import Battery, VirtualSigner
-from joulemesh.deploy.virtual.setup import Setup, VirtualPlanner
+from joulemesh.deploy.view import Proof, Settings, View, Vote, fingerprint
+from joulemesh.testing.fleets.hardware import Battery, VirtualSigner
+from joulemesh.testing.fleets.setup import Setup, VirtualPlanner
 
 TRIANGLE = ((0, 1), (0, 2), (1, 2))
 SETTINGS = Settings(patience_s=8.0, starting_s=30.0, hang_s=20.0, minority_s=40.0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.deploy.record.costs import Costs, planned
+from joulemesh.deploy.record.receipt import Costs, planned
 from joulemesh.deploy.view import View
 from joulemesh.planning.plan import Plan
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joulemesh.deploy.effects import Effect, Event, Note, Send
-from joulemesh.deploy.messages import Body, Flood, Message, Part
-from joulemesh.deploy.signing import signed_text
-from joulemesh.deploy.transport.memory import Weather
-from joulemesh.deploy.virtual.audit import InvariantError
-from joulemesh.deploy.virtual.cases import Case
-from joulemesh.deploy.virtual.fleet import VirtualFleet, make_node
-from joulemesh.deploy.virtual.hardware import VirtualSigner
-from joulemesh.deploy.virtual.setup import Links, Setup
+from joulemesh.deploy.messages import Body, Flood, Message, Part, signed_text
+from joulemesh.testing.fleets.audit import InvariantError
+from joulemesh.testing.fleets.cases import Case
+from joulemesh.testing.fleets.fleet import VirtualFleet, make_node
+from joulemesh.testing.fleets.hardware import VirtualSigner
+from joulemesh.testing.fleets.network import Weather
+from joulemesh.testing.fleets.setup import Links, Setup
 
 LIAR = 1
 COMPLETE: Links = tuple((a, b) for a in range(5) for b in range(a + 1, 5))

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.deploy.device.ceiling import Ceiling
 from joulemesh.deploy.device.journal import Journal
+from joulemesh.deploy.device.learner import Training
 from joulemesh.deploy.device.meter import Modelled, Tariff
-from joulemesh.deploy.device.store import Owner, Store
-from joulemesh.deploy.device.tools import Planner, Tools
-from joulemesh.deploy.device.training import Training
+from joulemesh.deploy.device.runner import Planner, Tools
+from joulemesh.deploy.device.store import Ceiling, Owner, Store
 from joulemesh.deploy.effects import Planned
 from joulemesh.deploy.messages import Message
 from joulemesh.deploy.transport import Reason, Receive, TransportError

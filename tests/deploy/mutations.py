@@ -18,21 +18,17 @@ from joulemesh.deploy.device.runner import Runner
 from joulemesh.deploy.effects import Durable, Effect, Event, Planned, Received, Save, Saved
 from joulemesh.deploy.messages import Beat, Fetch, Flood, Join, NoPlan, Part, Promise
 from joulemesh.deploy.node import council
-from joulemesh.deploy.node.context import NodeContext
-from joulemesh.deploy.node.council import Council
-from joulemesh.deploy.node.learner import LearnerWatch
-from joulemesh.deploy.node.lives import Lives
-from joulemesh.deploy.node.membership import next_view
+from joulemesh.deploy.node.context import NodeContext, Planbook
+from joulemesh.deploy.node.council import Council, next_view
+from joulemesh.deploy.node.ending import Requests
 from joulemesh.deploy.node.node import Node
-from joulemesh.deploy.node.planbook import Planbook
-from joulemesh.deploy.node.requests import Requests
-from joulemesh.deploy.node.supplies import Supplies
-from joulemesh.deploy.node.work import Work
+from joulemesh.deploy.node.signs import Lives
+from joulemesh.deploy.node.work import LearnerWatch, Supplies, Work
 from joulemesh.deploy.view import View
-from joulemesh.deploy.virtual.cases import Case, case_of
-from joulemesh.deploy.virtual.fleet import Outcome, make_node, simulate
-from joulemesh.deploy.virtual.hardware import Battery
-from joulemesh.deploy.virtual.machine import Machine, NodeLike
+from joulemesh.testing.fleets.cases import Case, case_of
+from joulemesh.testing.fleets.fleet import Outcome, make_node, simulate
+from joulemesh.testing.fleets.hardware import Battery
+from joulemesh.testing.fleets.machine import Machine, NodeLike
 
 Make = Callable[[Machine, Case], NodeLike]
 

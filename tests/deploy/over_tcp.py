@@ -19,7 +19,7 @@ from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.pack import DEVICES, DevicePack, make_fleet
 from joulemesh.deploy.local.local import free_ports
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import Settings
 from joulemesh.planning.plan import Plan
 
 PATIENT = Settings(patience_s=6.0)  # nodes of one process share its one interpreter

@@ -13,6 +13,7 @@ from joulemesh.deploy.effects import (
     Effect,
     End,
     Event,
+    Meter,
     Plan,
     Planned,
     Received,
@@ -22,9 +23,9 @@ from joulemesh.deploy.effects import (
     Train,
     Trained,
     Undelivered,
+    ViewPlan,
 )
 from joulemesh.deploy.messages import Part
-from joulemesh.deploy.plans import Meter, ViewPlan
 
 
 class PlainNode:

@@ -12,17 +12,15 @@ from numpy.typing import NDArray
 import joulemesh
 from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.deploy.device.meter import Modelled, Tariff
-from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Planned, Train
+from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Learner, Planned, Train
 from joulemesh.deploy.messages import Message
 from joulemesh.deploy.node.node import Node
-from joulemesh.deploy.plans import Learner
 from joulemesh.deploy.record.replay import Course, Done, course_of
-from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.transport.memory import Clock, MemoryNetwork, Weather
-from joulemesh.deploy.view import View
-from joulemesh.deploy.virtual.hardware import Disk, VirtualSigner
-from joulemesh.deploy.virtual.machine import Machine
+from joulemesh.deploy.view import Settings, View
 from joulemesh.planning.ground import Ground
+from joulemesh.testing.fleets.hardware import Disk, VirtualSigner
+from joulemesh.testing.fleets.machine import Machine
+from joulemesh.testing.fleets.network import Clock, MemoryNetwork, Weather
 
 TRAINING_S = 1.0  # virtual seconds of an iteration's rounds
 SETTINGS = Settings(patience_s=1.0, starting_s=5.0, hang_s=5.0, minority_s=20.0)

@@ -13,9 +13,8 @@ from joulemesh.deploy.effects import Commit, Durable, Note, Received
 from joulemesh.deploy.messages import Refused
 from joulemesh.deploy.node.node import Node
 from joulemesh.deploy.record.history import read_history, views_of
-from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.view import View
-from joulemesh.deploy.virtual.hardware import VirtualSigner
+from joulemesh.deploy.view import Settings, View
+from joulemesh.testing.fleets.hardware import VirtualSigner
 from tests.deploy.by_hand import proven
 
 

@@ -28,7 +28,7 @@ from joulemesh.deploy.local.supervisor import Job, Supervisor
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.deploy.record.history import read_history
 from joulemesh.deploy.record.replay import Course, Plans, course_of_histories, plans_of, replay
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import Settings
 from joulemesh.planning.walk import origins
 from joulemesh.training.schedule import Schedule
 from joulemesh.world.traces import Timed

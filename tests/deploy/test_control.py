@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import joulemesh
+from joulemesh.deploy.device.device import farewell, tcp_transport
 from joulemesh.deploy.device.model import read_model, save_model
-from joulemesh.deploy.device.port import farewell, tcp_transport
 from joulemesh.deploy.effects import Commit
 from joulemesh.deploy.fleet.certificates import Authority, make_identity
 from joulemesh.deploy.fleet.hosts import Host
@@ -28,10 +28,9 @@ from joulemesh.deploy.links import transfers
 from joulemesh.deploy.links.sessions import link_service
 from joulemesh.deploy.local.local import free_ports
 from joulemesh.deploy.messages import FleetRoster
-from joulemesh.deploy.operator import control
-from joulemesh.deploy.operator.control import STATUS, Control
+from joulemesh.deploy.operator import standing as control
 from joulemesh.deploy.operator.operator import HERE, Operator
-from joulemesh.deploy.operator.standing import Probe, Standing, probe
+from joulemesh.deploy.operator.standing import STATUS, Control, Probe, Standing, probe
 from joulemesh.deploy.record.history import JournalTail
 from joulemesh.deploy.transport import Address, Reason, Refusal, Roster, TransportError
 from joulemesh.deploy.transport.connection import Endpoint, Kind

@@ -21,12 +21,10 @@ from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.effects import End
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
 from joulemesh.deploy.local.supervisor import Exit
-from joulemesh.deploy.record.costs import planned
 from joulemesh.deploy.record.history import read_history
-from joulemesh.deploy.record.receipt import Receipt
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.record.receipt import Receipt, planned
 from joulemesh.deploy.transport import Receive
-from joulemesh.deploy.view import View
+from joulemesh.deploy.view import Settings, View
 from tests.deploy.loopback import Loopback
 
 SETTINGS = Settings(patience_s=1.0)

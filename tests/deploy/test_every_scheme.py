@@ -11,9 +11,9 @@ import pytest
 
 import joulemesh
 from joulemesh.deploy.record.replay import plans_of, replay
-from joulemesh.deploy.transport.memory import Weather
 from joulemesh.deploy.view import FINISHED
 from joulemesh.registries import SCHEMES
+from joulemesh.testing.fleets.network import Weather
 from tests.deploy.scheme_fleet import Crashes, SchemeFleet, apart
 from tests.deploy.test_continuation import small
 from tests.deploy.test_replay import Pull

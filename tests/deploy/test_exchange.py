@@ -14,8 +14,8 @@ from joulemesh.aggregation.peer import Vector
 from joulemesh.aggregation.ring import RingPeer
 from joulemesh.aggregation.route import Route
 from joulemesh.deploy.node.exchange import Awaited, Exchange
-from joulemesh.deploy.virtual.setup import Setup, exchanges
 from joulemesh.registries import SCHEMES
+from joulemesh.testing.fleets.setup import Setup, exchanges
 
 RING = ((0, 1), (0, 4), (1, 2), (2, 3), (3, 4))
 

@@ -26,15 +26,15 @@ from joulemesh.deploy.messages import (
     Refused,
     Replan,
     Suspect,
+    signed_text,
 )
 from joulemesh.deploy.node import council
+from joulemesh.deploy.node.context import Planbook
 from joulemesh.deploy.node.council import Council
-from joulemesh.deploy.node.planbook import Planbook
-from joulemesh.deploy.signing import signed_text
 from joulemesh.deploy.view import FINISHED, UNHELD, Proof, View, Vote, fingerprint
-from joulemesh.deploy.virtual.hardware import AUTHORITY, VirtualSigner
-from joulemesh.deploy.virtual.machine import Machine
-from joulemesh.deploy.virtual.setup import Setup, VirtualPlanner
+from joulemesh.testing.fleets.hardware import AUTHORITY, VirtualSigner
+from joulemesh.testing.fleets.machine import Machine
+from joulemesh.testing.fleets.setup import Setup, VirtualPlanner
 from tests.deploy.by_hand import TRIANGLE, ByHand, only, proven, said, signed
 from tests.deploy.liars import COMPLETE, LIAR, RING, Lie, Lies, fleet_with
 

@@ -23,10 +23,10 @@ from joulemesh.deploy.messages import (
     Refused,
     Replan,
     Suspect,
+    signed_text,
 )
-from joulemesh.deploy.signing import signed_text
 from joulemesh.deploy.view import View
-from joulemesh.deploy.virtual.hardware import VirtualSigner
+from joulemesh.testing.fleets.hardware import VirtualSigner
 from tests.deploy.by_hand import ByHand, only, proven, said
 
 

@@ -17,7 +17,7 @@ from joulemesh.deploy.fleet.pack import DevicePack
 from joulemesh.deploy.local.emulate import measured
 from joulemesh.deploy.local.local import LocalFleet, environment, free_ports, open_fleet
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import Settings
 from joulemesh.planning.plan import Plan
 
 # Writes the journal of a node that carries out two iterations, and ends as it is told to.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from joulemesh.deploy.messages import Join, Promise
-from joulemesh.deploy.node.membership import next_view
+from joulemesh.deploy.node.council import next_view
 from joulemesh.deploy.view import View
 
 #  0 - 1

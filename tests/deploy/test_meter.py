@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.deploy.device.ceiling import SPENDING, SPENT, Ceiling
 from joulemesh.deploy.device.meter import Measured, Modelled, Tariff, make_meter
+from joulemesh.deploy.device.store import SPENDING, SPENT, Ceiling
 from joulemesh.meters import MeterError, MeterOptions
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.static import plan_of
@@ -219,9 +219,7 @@ def test_after_a_crash_nothing_that_was_spent_is_forgotten(
         spent += float(draw.uniform(0, 0.5))
         ceiling.raise_over(spent, ahead_j=0.25)
         if cut == "power cut":
-            monkeypatch.setattr(
-                "joulemesh.deploy.device.ceiling._boot", lambda now=number: f"b{now}"
-            )
+            monkeypatch.setattr("joulemesh.deploy.device.store._boot", lambda now=number: f"b{now}")
         if cut == "torn":
             (tmp_path / SPENDING).write_bytes(b"\0" * 64)
         found = Ceiling(tmp_path).joules

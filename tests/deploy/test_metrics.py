@@ -10,8 +10,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.deploy.device.metrics import listen_on, serve_metrics
-from joulemesh.deploy.device.tally import Tally
+from joulemesh.deploy.device.device import listen_on, serve_metrics
+from joulemesh.deploy.device.runner import Tally
 from joulemesh.deploy.local.local import free_ports
 from joulemesh.deploy.operator.standing import Standing
 

@@ -33,14 +33,12 @@ from joulemesh.deploy.effects import (
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
 from joulemesh.deploy.messages import OVER, Beat, Fetch, Given, Recall, Refused
-from joulemesh.deploy.node.ending import COMPLETE, succeeded
+from joulemesh.deploy.node.ending import COMPLETE, Served, succeeded
 from joulemesh.deploy.node.node import Node
-from joulemesh.deploy.node.served import Served
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.view import LATE, Proof, View
-from joulemesh.deploy.virtual.hardware import VirtualSigner
+from joulemesh.deploy.view import LATE, Proof, Settings, View
 from joulemesh.study.export import export_model
+from joulemesh.testing.fleets.hardware import VirtualSigner
 
 ROWS = 60
 TABLE = "name,profile,cycles_per_sample,energy_j\n" + "".join(

@@ -41,10 +41,10 @@ from joulemesh.deploy.messages import (
     Replan,
     Suspect,
 )
-from joulemesh.deploy.node.membership import next_view
+from joulemesh.deploy.node.council import next_view
 from joulemesh.deploy.view import UNHELD, View, fingerprint
-from joulemesh.deploy.virtual.setup import Setup
 from joulemesh.scenario.pattern import ExchangePattern
+from joulemesh.testing.fleets.setup import Setup
 from tests.deploy.by_hand import SETTINGS, TRIANGLE, ByHand, only, proven, said
 
 TWICE = Setup(3, TRIANGLE, "metropolis", ExchangePattern(times=2))

@@ -29,7 +29,7 @@ from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
 from joulemesh.deploy.local.local import environment, free_ports
 from joulemesh.deploy.node.ending import RETIRED
 from joulemesh.deploy.record.history import read_history
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import Settings
 from joulemesh.planning.plan import Plan
 from joulemesh.study.deployment import report_of_fleet
 

@@ -7,9 +7,8 @@ import json
 import pytest
 
 import joulemesh
-from joulemesh.deploy.record.costs import iteration_seconds, mean_iteration_s, planned
 from joulemesh.deploy.record.history import FIGURES, History, history_of
-from joulemesh.deploy.record.receipt import Receipt
+from joulemesh.deploy.record.receipt import Receipt, iteration_seconds, mean_iteration_s, planned
 
 
 def history(device: int, ends: dict[int, float]) -> History:

@@ -16,7 +16,7 @@ from joulemesh.deploy.fleet.certificates import Identity
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet, refresh
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import Settings
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan_of
 from joulemesh.scenario import Scenario

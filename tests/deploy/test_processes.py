@@ -21,7 +21,7 @@ from benchmarks import deploy_faults as faults
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.local.local import LocalFleet, open_fleet
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import Settings
 from joulemesh.planning.plan import Plan
 
 pytestmark = pytest.mark.slow

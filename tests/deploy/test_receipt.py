@@ -13,9 +13,8 @@ import pytest
 
 import joulemesh
 from joulemesh.base.errors import ScenarioError
-from joulemesh.deploy.record.costs import continued, metered, planned, simulated
 from joulemesh.deploy.record.history import FIGURES, History, history_of, read_history
-from joulemesh.deploy.record.receipt import COLUMNS, Receipt
+from joulemesh.deploy.record.receipt import COLUMNS, Receipt, continued, metered, planned, simulated
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.walk import Continuation
 from tests.deploy.journals import MODELLED, Fleet, Outage

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 import joulemesh
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import Settings
 from tests.deploy.scheme_fleet import Crashes, SchemeFleet
 
 ITERATIONS, DEVICES = 20, 5

@@ -30,15 +30,14 @@ from joulemesh.deploy.fleet.pack import (
     read_roster,
     retire_device,
 )
-from joulemesh.deploy.messages import Beat, FleetRoster, Join, Leave, Prepare, Recall
+from joulemesh.deploy.messages import Beat, FleetRoster, Join, Leave, Prepare, Recall, signed_text
 from joulemesh.deploy.node.ending import RETIRED
-from joulemesh.deploy.signing import signed_text
-from joulemesh.deploy.transport.memory import Weather
 from joulemesh.deploy.view import View
-from joulemesh.deploy.virtual.cases import Case
-from joulemesh.deploy.virtual.fleet import VirtualFleet, make_node
-from joulemesh.deploy.virtual.hardware import AUTHORITY, VirtualSigner
-from joulemesh.deploy.virtual.setup import Setup
+from joulemesh.testing.fleets.cases import Case
+from joulemesh.testing.fleets.fleet import VirtualFleet, make_node
+from joulemesh.testing.fleets.hardware import AUTHORITY, VirtualSigner
+from joulemesh.testing.fleets.network import Weather
+from joulemesh.testing.fleets.setup import Setup
 from tests.deploy.by_hand import TRIANGLE, ByHand, only, said
 
 SPARE = Setup(4, (*TRIANGLE, (1, 3), (2, 3), (0, 3)), "tree", iterations=8, spares=(3,))

@@ -20,18 +20,24 @@ from joulemesh.deploy.links.sessions import _both_ways, parse_address, row_of
 from joulemesh.deploy.links.transfers import LinkFigures, Rate, Rule, Timed, half_width, rate_of
 from joulemesh.deploy.local.emulate import Measured, too_fast
 from joulemesh.deploy.local.local import free_ports
-from joulemesh.deploy.operator.health import port_is_free
-from joulemesh.deploy.record.costs import QUANTITIES, Costs, continued, planned, simulated
+from joulemesh.deploy.operator.operator import port_is_free
 from joulemesh.deploy.record.history import JournalTail, LinkRate, Sent, history_of
-from joulemesh.deploy.record.receipt import _figures
+from joulemesh.deploy.record.receipt import (
+    QUANTITIES,
+    Costs,
+    _figures,
+    continued,
+    planned,
+    simulated,
+)
 from joulemesh.deploy.record.replay import Done, course_of
 from joulemesh.deploy.transport import Address, Reason, Refusal
 from joulemesh.deploy.transport.gate import Places, Refusals
-from joulemesh.deploy.transport.memory import Clock
 from joulemesh.deploy.transport.tcp import bytes_in, packets, size_of
 from joulemesh.deploy.view import View
 from joulemesh.deploy.wire import Frame
 from joulemesh.planning.walk import Continuation
+from joulemesh.testing.fleets.network import Clock
 
 
 def test_names_and_keys() -> None:

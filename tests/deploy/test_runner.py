@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.deploy.device.ceiling import Ceiling
 from joulemesh.deploy.device.journal import JOURNAL
-from joulemesh.deploy.device.runner import Runner
-from joulemesh.deploy.device.tools import Tools
+from joulemesh.deploy.device.runner import Runner, Tools
+from joulemesh.deploy.device.store import Ceiling
 from joulemesh.deploy.effects import (
     Begin,
     Commit,

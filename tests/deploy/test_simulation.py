@@ -1,6 +1,6 @@
 """Thousands of small fleets, each with other faults: what must hold, holds.
 
-A seed that fails is replayed by ``python -m joulemesh.deploy.virtual SEED``.
+A seed that fails is replayed by ``python -m joulemesh.testing.fleets SEED``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from joulemesh.deploy.messages import (
     Promise,
     Suspect,
 )
-from joulemesh.deploy.transport import memory
-from joulemesh.deploy.transport.memory import Weather
-from joulemesh.deploy.virtual.audit import InvariantError
-from joulemesh.deploy.virtual.cases import Case, Fault, case_of
-from joulemesh.deploy.virtual.fleet import VirtualFleet, make_node, simulate
-from joulemesh.deploy.virtual.machine import Machine
-from joulemesh.deploy.virtual.setup import Setup
 from joulemesh.deploy.wire import Incoming, Terms, encode
+from joulemesh.testing.fleets import network as memory
+from joulemesh.testing.fleets.audit import InvariantError
+from joulemesh.testing.fleets.cases import Case, Fault, case_of
+from joulemesh.testing.fleets.fleet import VirtualFleet, make_node, simulate
+from joulemesh.testing.fleets.machine import Machine
+from joulemesh.testing.fleets.network import Weather
+from joulemesh.testing.fleets.setup import Setup
 from tests.deploy.mutations import MUTATIONS, first_seed
 from tests.deploy.plain_node import PlainNode
 from tests.samples import sample
@@ -57,7 +57,7 @@ def hold(seeds: range) -> None:
     """All invariants hold for these seeds."""
     broken = [outcome for outcome in map(simulate, map(case_of, seeds)) if outcome.broken]
     lines = [
-        f"{outcome.broken}\n  replay it: python -m joulemesh.deploy.virtual {outcome.seed}"
+        f"{outcome.broken}\n  replay it: python -m joulemesh.testing.fleets {outcome.seed}"
         for outcome in broken
     ]
     assert not broken, "\n".join([f"{len(broken)} of {len(seeds)} seeds fail", *lines])

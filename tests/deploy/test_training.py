@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.deploy.device.training import Training
-from joulemesh.deploy.device.worker import Worker
+from joulemesh.deploy.device.host import Worker
+from joulemesh.deploy.device.learner import Training
 from joulemesh.deploy.effects import Evaluate
 from tests.deploy.loopback import ToyLearner
 

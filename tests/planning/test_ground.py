@@ -27,7 +27,7 @@ BESIDE = {
     "choosing a scheme": (
         "planning/pricing.py",
         "methods/walk.py",
-        "deploy/virtual/setup.py",
+        "testing/fleets/setup.py",
     )
 }
 

@@ -25,8 +25,8 @@ from joulemesh.calibration.calibration import (
 )
 from joulemesh.data.load import device_names
 from joulemesh.deploy.device.learner import OwnLearner, load_learner
+from joulemesh.deploy.effects import Learner
 from joulemesh.deploy.fleet.fleet import Task, task_of
-from joulemesh.deploy.plans import Learner
 from joulemesh.meters import METERS, Meter, MeterError, MeterOptions, choose, open_meter
 from joulemesh.meters.meter import Declared
 from joulemesh.models.torch_model import is_torch

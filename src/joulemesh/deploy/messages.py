@@ -31,13 +31,17 @@ __all__ = [
     "Recall",
     "Refused",
     "Replan",
+    "Signer",
     "Suspect",
+    "signed_text",
 ]
 
+import json
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from joulemesh.aggregation.peer import Vector
+from joulemesh.deploy.fields import record_of
 from joulemesh.deploy.view import View
 
 Ballot: TypeAlias = tuple[int, int]
@@ -364,3 +368,26 @@ OVER = "over"  # the sender has ended, and only serves the parameters that it en
 Phase = Literal[
     "starting", "training", "exchanging", "frozen", "fetching", "waiting", "ended", "over"
 ]
+
+
+class Signer(Protocol):
+    """Signs as one device of a fleet, and verifies what any device of it has signed."""
+
+    def sign(self, text: bytes) -> str:
+        """A signature with this device's key."""
+
+    def verify(self, device: int, text: bytes, signature: str) -> bool:
+        """Did that device sign this text?"""
+
+    def authorised(self, text: bytes, signature: str) -> bool:
+        """Did the fleet's authority sign this text?"""
+
+
+def signed_text(said: Flood | Account | FleetRoster) -> bytes:
+    """What the signature of a message is of: everything else in it, as it travels.
+
+    >>> from joulemesh.deploy.messages import Leave
+    >>> signed_text(Flood(3, 17, 1, Leave(0, "told to")))
+    b'{"origin":3,"epoch":17,"sequence":1,"body":{"kind":"leave","view":0,"reason":"told to"}}'
+    """
+    return json.dumps(record_of(said, without="signature"), separators=(",", ":")).encode()

@@ -34,7 +34,6 @@ from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DEVICES
 from joulemesh.deploy.local.local import Planned
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.deploy.record.costs import Costs, planned, planned_again
 from joulemesh.deploy.record.history import (
     FileTail,
     History,
@@ -43,7 +42,7 @@ from joulemesh.deploy.record.history import (
     history_of,
     views_of,
 )
-from joulemesh.deploy.record.receipt import Receipt
+from joulemesh.deploy.record.receipt import Costs, Receipt, planned, planned_again
 from joulemesh.planning.static import plan_of
 from joulemesh.studio.guard import HEADERS, Guard
 from joulemesh.views.deployment.charts import Curve, chart_data, event_words

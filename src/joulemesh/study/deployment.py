@@ -19,9 +19,8 @@ from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import HOSTS, read_hosts
 from joulemesh.deploy.fleet.pack import DEVICES
-from joulemesh.deploy.record.costs import planned, planned_again
 from joulemesh.deploy.record.history import History, accuracies, history_of, read_history, views_of
-from joulemesh.deploy.record.receipt import Receipt
+from joulemesh.deploy.record.receipt import Receipt, planned, planned_again
 from joulemesh.deploy.record.replay import course_of_histories
 from joulemesh.metrics import reported
 from joulemesh.planning.plan import Plan, digest_of
@@ -31,7 +30,7 @@ from joulemesh.views.deployment.page import DeploymentView, name_list, render_de
 from joulemesh.views.words import Subject
 
 if TYPE_CHECKING:
-    from joulemesh.deploy.plans import Learner
+    from joulemesh.deploy.effects import Learner
 
 
 PAGE, JSON, CSV = "report.html", "receipt.json", "receipt.csv"

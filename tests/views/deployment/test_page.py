@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.deploy.record.costs import planned, simulated
 from joulemesh.deploy.record.history import (
     Event,
     History,
@@ -23,7 +22,7 @@ from joulemesh.deploy.record.history import (
     read_history,
     views_of,
 )
-from joulemesh.deploy.record.receipt import Receipt
+from joulemesh.deploy.record.receipt import Receipt, planned, simulated
 from joulemesh.planning.plan import Plan
 from joulemesh.views.deployment.charts import Curve, chart_data, event_words
 from joulemesh.views.deployment.page import DeploymentView, render_deployment, tiles

@@ -96,7 +96,7 @@ def init(
     from joulemesh.base.errors import ScenarioError
     from joulemesh.base.units import parse
     from joulemesh.deploy.fleet.pack import make_fleet, medium_notes
-    from joulemesh.deploy.settings import Settings
+    from joulemesh.deploy.view import Settings
 
     patience_s = parse(patience, "s")
     if not 0.1 <= patience_s <= 86400:

@@ -46,7 +46,7 @@ def _packed(
 ) -> tuple[Fleet, Plan]:
     from joulemesh.base.units import parse
     from joulemesh.deploy.local.local import open_fleet
-    from joulemesh.deploy.settings import Settings
+    from joulemesh.deploy.view import Settings
     from joulemesh.planning.static import plan
 
     usual = Settings()
@@ -101,7 +101,7 @@ def _outcome(running: LocalFleet, seconds: float) -> dict[str, Any]:
 
 
 def _pace(running: LocalFleet) -> dict[str, float | None]:
-    from joulemesh.deploy.record.costs import mean_iteration_s, planned
+    from joulemesh.deploy.record.receipt import mean_iteration_s, planned
 
     both = mean_iteration_s(running.histories(), planned(running.plan))
     found = dict(zip(("planned", "measured"), both, strict=True))

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.peer import Peer, RoundedPeer
 from joulemesh.aggregation.route import Route
 from joulemesh.base.errors import Edit, InfeasibleError, ScenarioError, named_refusals
-from joulemesh.deploy.effects import Planned
-from joulemesh.deploy.plans import Price, ViewPlan
+from joulemesh.deploy.effects import Planned, Price, ViewPlan
 from joulemesh.deploy.view import View
 from joulemesh.planning.ground import Ground, Workload
 from joulemesh.planning.plan import Plan

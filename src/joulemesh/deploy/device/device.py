@@ -6,7 +6,19 @@
 
 from __future__ import annotations
 
-__all__ = ["RUN", "Device", "Wanted", "run_device"]
+__all__ = [
+    "CSV",
+    "JSON",
+    "RUN",
+    "Device",
+    "Wanted",
+    "farewell",
+    "listen_on",
+    "run_device",
+    "serve_metrics",
+    "tcp_transport",
+    "write_receipt",
+]
 
 import asyncio
 import os
@@ -14,9 +26,10 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,42 +38,325 @@ import numpy as np
 
 from joulemesh._version import __version__
 from joulemesh.base.errors import JoulemeshError, ScenarioError
-from joulemesh.base.files import make_folder
+from joulemesh.base.files import make_folder, write_text
 from joulemesh.base.lock import FolderLock
-from joulemesh.deploy.device.ceiling import Ceiling
+from joulemesh.base.optional import require
 from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.deploy.device.journal import Journal
-from joulemesh.deploy.device.learner import LateLearner, load_learner
+from joulemesh.deploy.device.learner import LateLearner, Training, load_learner, own_vector
 from joulemesh.deploy.device.meter import AUTO, RunMeter, Tariff, make_meter, trains_on_gpu
-from joulemesh.deploy.device.metrics import serve_metrics
 from joulemesh.deploy.device.model import FILE as MODEL_FILE
 from joulemesh.deploy.device.model import save_model
-from joulemesh.deploy.device.own_receipt import write_receipt
-from joulemesh.deploy.device.port import farewell, tcp_transport
-from joulemesh.deploy.device.runner import Runner
-from joulemesh.deploy.device.store import Owner, Store
-from joulemesh.deploy.device.tools import Tools
-from joulemesh.deploy.device.training import Training, own_vector
-from joulemesh.deploy.effects import Commit, Durable, End, Received
+from joulemesh.deploy.device.runner import Runner, Tally, Tools
+from joulemesh.deploy.device.store import Ceiling, Owner, Store
+from joulemesh.deploy.effects import Commit, Durable, End, Learner, Received
 from joulemesh.deploy.fleet.certificates import FleetSigner
+from joulemesh.deploy.fleet.hosts import HOSTS, Host, fill_in, require_addresses
 from joulemesh.deploy.fleet.pack import ORDERS, DevicePack
 from joulemesh.deploy.local.supervisor import Exit
-from joulemesh.deploy.messages import Beat, FleetRoster
-from joulemesh.deploy.node.ending import RETIRED, succeeded
+from joulemesh.deploy.messages import Beat, FleetRoster, Given, Message, signed_text
+from joulemesh.deploy.node.ending import RETIRED, Served, succeeded
 from joulemesh.deploy.node.node import Node
-from joulemesh.deploy.node.served import Served
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.deploy.plans import Learner
-from joulemesh.deploy.signing import signed_text
-from joulemesh.deploy.transport import Reason, Refusal, Transport, TransportError
-from joulemesh.deploy.wire import wire_type
+from joulemesh.deploy.record.history import read_history, views_of
+from joulemesh.deploy.record.receipt import Receipt, planned, planned_again
+from joulemesh.deploy.transport import Address, Reason, Refusal, Roster, Transport, TransportError
+from joulemesh.deploy.wire import Terms, wire_type
 from joulemesh.meters import MeterOptions
+from joulemesh.planning.ground import Ground
+from joulemesh.planning.plan import Plan
 from joulemesh.scenario.given import INPUTS, exists
 from joulemesh.scenario.sections import FILES
 
 if TYPE_CHECKING:
-    from joulemesh.deploy.operator.control import Control
+    from joulemesh.deploy.operator.standing import Control
     from joulemesh.planning.ground import Ground
+
+
+JSON, CSV = "receipt.json", "receipt.csv"
+
+
+def write_receipt(pack: DevicePack, plan: Plan, run: Path) -> Receipt:
+    """Write ``receipt.json`` and ``receipt.csv`` of one device, in the format of the fleet's.
+
+    Args:
+        pack: the device's folder.
+        plan: the fleet's.
+        run: where its journal is; the files are written beside it.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ScenarioError: the journal cannot be read, or the disk cannot be written.
+    """
+    device = pack.device
+    history = read_history(run, device, pack.name)
+    before = planned(plan)
+    after, _ = planned_again(plan, before, views_of([history]), pack.fleet.settings.reserve)
+    receipt = Receipt(
+        [history],
+        before.only(device),
+        after.only(device),
+        fleet=pack.fleet.id,
+        plan=pack.fleet.digest,
+        battery_j=np.array([pack.orders.battery_j]),
+        deadline_s=pack.orders.deadline_s,
+        reserve=pack.fleet.settings.reserve,
+    )
+    write_text(run / JSON, receipt.to_json())
+    write_text(run / CSV, receipt.to_csv())
+    return receipt
+
+
+_GAUGES = {
+    "iteration": "the last iteration that is committed",
+    "iterations": "iterations of the plan",
+    "view": "number of the newest view",
+    "spent_j": "joules spent, as metered",
+    "planned_j": "joules that the plan gives up to this iteration",
+    "battery_j": "joules that may be spent in all",
+    "elapsed_s": "seconds taken so far",
+    "planned_s": "seconds of the plan up to this iteration",
+    "accuracy": "the last that was measured",
+}
+_UNITS = {"_j": "_joules", "_s": "_seconds"}
+
+
+class _Collector:
+    """Asks the node when somebody asks for its metrics; costs nothing in between."""
+
+    def __init__(self, standing: Callable[[], Standing], tally: Tally, kinds: Any) -> None:
+        self._standing, self._tally, self._kinds = standing, tally, kinds
+
+    def collect(self) -> Iterator[Any]:
+        """The metrics as they are now."""
+        now = self._standing()
+        for name, help_text in _GAUGES.items():
+            value = getattr(now, name)
+            if value is not None:
+                yield self._kinds.GaugeMetricFamily(_full_name(name), help_text, value=value)
+        doing = self._kinds.GaugeMetricFamily(
+            "joulemesh_phase", "1 for what the node is doing", labels=["phase"]
+        )
+        doing.add_metric([now.phase or "unknown"], 1)
+        yield doing
+        for way, counted in (
+            ("sent", self._tally.sent_bytes),
+            ("received", self._tally.received_bytes),
+        ):
+            total = self._kinds.CounterMetricFamily(
+                f"joulemesh_{way}_bytes", f"payload {way} in exchanges", labels=["neighbour"]
+            )
+            for neighbour, size in sorted(counted.copy().items()):
+                total.add_metric([str(neighbour)], size)
+            yield total
+
+
+def _full_name(name: str) -> str:
+    """A metric's name with its unit in full, as the conventions have it.
+
+    >>> _full_name("spent_j"), _full_name("view")
+    ('joulemesh_spent_joules', 'joulemesh_view')
+    """
+    for short, whole in _UNITS.items():
+        if name.endswith(short):
+            name = name.removesuffix(short) + whole
+    return f"joulemesh_{name}"
+
+
+def listen_on(text: str) -> tuple[str, int]:
+    """Where metrics are served: ``PORT`` on this machine alone, or ``HOST:PORT``.
+
+    Raises:
+        ScenarioError: it is neither.
+
+    >>> listen_on("9100"), listen_on("0.0.0.0:9100"), listen_on("[::]:9100")
+    (('127.0.0.1', 9100), ('0.0.0.0', 9100), ('::', 9100))
+    """
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ScenarioError(f"--metrics {text:.80} is no port: write 9100, or HOST:9100")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def serve_metrics(where: str, standing: Callable[[], Standing], tally: Tally) -> Callable[[], None]:
+    """Serve a node's metrics over HTTP.
+
+    Args:
+        where: ``PORT`` on this machine alone, or ``HOST:PORT``.
+        standing: gives how the node stands.
+        tally: what it has sent and received.
+
+    Returns:
+        What ends it.
+
+    Raises:
+        MissingPackageError: ``prometheus_client`` is not installed.
+        ScenarioError: the port is taken.
+    """
+    host, port = listen_on(where)
+    client = require("prometheus_client", "--metrics", "joulemesh[deploy]")
+    registry = client.CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(standing, tally, require("prometheus_client.core", "--metrics")))
+    try:
+        server, thread = client.start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise ScenarioError(
+            f"--metrics {where}: cannot listen there ({error.strerror}); choose another port"
+        ) from None
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop
+
+
+_FOLLOWED_S, _FAREWELL_S = 30.0, 20.0  # an operator who copies the journal does so often
+_LATE_S = 300.0
+
+
+def tcp_transport(device: Device, *, ended: bool = False) -> Transport:
+    """The device's neighbours; on the same port the operator may ask how it stands.
+
+    Args:
+        device: whose port it is.
+        ended: has the device ended? It then answers neighbours only if it has what they may lack.
+    """
+    from joulemesh.deploy.links.sessions import link_service
+    from joulemesh.deploy.operator.standing import Control
+    from joulemesh.deploy.transport.tcp import TcpTransport
+
+    pack, fleet = device.pack, device.pack.fleet
+    places = {one: Address(host.address, host.port) for one, host in pack.hosts.items()}
+    own = places.pop(pack.device)
+    require_addresses(pack.folder / HOSTS, {pack.name: pack.hosts[pack.device]}, [pack.name])
+
+    def met(neighbour: int, address: Address) -> None:
+        fill_in(pack.folder / HOSTS, [Host(fleet.names[neighbour], *address)])
+
+    silent = ended and not device.has_last
+    made = TcpTransport(
+        pack.identity,
+        Roster(pack.device, fleet.names, {} if silent else places, own),
+        Terms(
+            fleet.id,
+            fleet.digest,
+            fleet.work.parameters,
+            wire_type(fleet.scenario.network.bits_per_parameter),
+        ),
+        pack.listens_on,
+        refused=device.refused,
+        met=met,
+        rates_bps=_rates_bps(device.planner.ground, pack.device),
+    )
+
+    def standing() -> Standing:
+        return replace(device.standing(), phase="ended") if ended else device.standing()
+
+    device.control = Control(pack, standing, device.folder, device.settle, device.model)
+    device.control.enrol = None if ended else device.enrol
+    made.calls.update({**device.control.calls, **link_service(pack).calls})
+    return made
+
+
+def _rates_bps(ground: Ground, device: int) -> dict[int, float]:
+    """The rates of the links to a device's neighbours, as forecast."""
+    found = {}
+    there_bps, back_bps = ground.forecast.payload_bps()
+    for k, (i, j) in enumerate(ground.world.graph.edges.tolist()):
+        if device in (i, j):
+            found[i + j - device] = float(there_bps[k] if device == i else back_bps[k])
+    return found
+
+
+async def farewell(device: Device, linger_s: float | None, say: Callable[[str], None]) -> None:
+    """After a device's end, serve what it ended with.
+
+    A neighbour that is not known to have finished may still come for the last parameters, and the
+    operator for the journal and the model. An operator who has been copying the journal all along
+    is waited for in any case, for a short while.
+
+    Args:
+        device: that has ended.
+        linger_s: seconds to wait at most; None: long enough for neighbours that may come late, and
+            not at all if there is none.
+        say: called with lines for the user.
+    """
+    before = device.control
+    if before is None:  # it was not driven over its port
+        return
+    late = device.may_come_late()
+    followed = time.monotonic() - before.collected_at < _FOLLOWED_S
+    asked_s = (_LATE_S if late else 0.0) if linger_s is None else linger_s
+    within_s = max(asked_s, _FAREWELL_S if followed else 0.0)
+    if not within_s:
+        if linger_s is None:
+            say(
+                "joulemesh deploy collect and report get model and journal when it is started again"
+            )
+        return
+    transport, loop = tcp_transport(device, ended=True), asyncio.get_running_loop()
+    assert device.control is not None
+    collected = followed or bool(linger_s)  # whether to wait for the operator
+    waits = [device.control.collected] if collected else []
+    serving = _Serving(device, transport, late)
+    waits += [serving.done] if late else []
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    await transport.start(serving.received)
+    names = device.pack.fleet.names
+    whom = [names[one] for one in late] + (["the operator"] if collected else [])
+    say(f"serves its model to {' and '.join(whom)} for up to {within_s:g} s; Ctrl-C ends it")
+
+    async def nobody_left() -> None:
+        for one in waits:
+            await one.wait()
+
+    tasks = [asyncio.create_task(nobody_left()), asyncio.create_task(stopped.wait())]
+    try:
+        await asyncio.wait(tasks, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await serving.close()
+        await transport.close()
+
+
+class _Serving:
+    """Answers neighbours that come late, until each has the last parameters."""
+
+    def __init__(self, device: Device, transport: Transport, late: Collection[int]) -> None:
+        self._served = device.served() if device.has_last else None
+        self._transport, self._late = transport, set(late)
+        self._within_s = device.pack.fleet.settings.patience_s
+        self._sending: set[asyncio.Task[None]] = set()
+        self.done = asyncio.Event()
+
+    def received(self, sender: int, message: Message) -> None:
+        for answer in self._served.answer(sender, message) if self._served else ():
+            task = asyncio.ensure_future(self._send(sender, answer))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _send(self, to: int, message: Message) -> None:
+        try:
+            await self._transport.send(to, message, self._within_s)
+        except TransportError:
+            return  # it asks again
+        if isinstance(message, Given):
+            self._late.discard(to)
+            if not self._late:
+                self.done.set()
+
+    async def close(self) -> None:
+        """Let what is on its way arrive."""
+        if self._sending:
+            await asyncio.wait(tuple(self._sending), timeout=2.0)
+
 
 RUN = "run"
 _POWER_CUT = 1 / 200  # of the battery may be counted as spent that was not, by a power cut

@@ -8,24 +8,106 @@ log is still referred to, it is written anew, whole or not at all.
 
 from __future__ import annotations
 
-__all__ = ["STATE", "Owner", "Store"]
+__all__ = ["SPENDING", "SPENT", "STATE", "Ceiling", "Owner", "Store", "framed", "records_in"]
 
-from collections.abc import Mapping
+import hashlib
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load as read_tensors
+from safetensors.numpy import save as tensors_of
 
-from joulemesh.base.bounded import NODE_STATE, open_bounded
+from joulemesh.base.bounded import NODE_STATE, open_bounded, parse_json, read_bounded
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import DISK, make_folder, sweep, write_bytes
-from joulemesh.deploy.device.records import framed, records_in
 from joulemesh.deploy.effects import Commit, Durable
 from joulemesh.deploy.messages import Account, FleetRoster, Part
 from joulemesh.deploy.view import View
 from joulemesh.training.tensors import Arrays
+
+_HEAD = struct.Struct("<8sQ32s")  # mark, bytes of the record, their SHA-256
+_LENGTH = struct.Struct("<Q")  # of the JSON, which begins the record
+_MARK = b"JMNODE1\n"
+_PIECE = 2**20
+
+
+def framed(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """A record as bytes.
+
+    >>> import io
+    >>> written = framed({"n": 1}, {"w": np.arange(3)})
+    >>> [(plain, arrays["w"].tolist()) for plain, arrays, _ in records_in(io.BytesIO(written))]
+    [({'n': 1}, [0, 1, 2])]
+    """
+    text = json.dumps(record).encode()
+    held = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    body = b"".join([_LENGTH.pack(len(text)), text, tensors_of(held)])
+    return _HEAD.pack(_MARK, len(body), hashlib.sha256(body).digest()) + body
+
+
+def records_in(file: IO[bytes]) -> Iterator[tuple[dict[str, Any], Arrays, int]]:
+    """The records of a file: plain values, arrays, and where each ends.
+
+    Raises:
+        ValueError: one that was whole has changed.
+    """
+    for body, end in _bodies(file):
+        try:
+            start = _LENGTH.size + _LENGTH.unpack_from(body)[0]
+            plain, arrays = parse_json(body[_LENGTH.size : start]), read_tensors(body[start:])
+        except (struct.error, SafetensorError) as error:
+            raise ValueError(str(error)) from None
+        yield plain, arrays, end
+
+
+def _bodies(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+    """The records of a log, up to one that is not whole, which only the last may be.
+
+    Raises:
+        ValueError: there are whole ones after it: the disk has not kept what was written.
+    """
+    size, at = file.seek(0, os.SEEK_END), 0
+    while at < size:
+        body = _body_at(file, at, size)
+        if body is None:
+            break
+        at = file.tell()
+        yield body, at
+    file.seek(at)
+    while at < size:
+        piece = file.read(_PIECE)
+        found = piece.find(_MARK)
+        if found < 0:
+            at = size if at + len(piece) >= size else at + len(piece) - len(_MARK)
+        elif _body_at(file, at + found, size) is not None:
+            raise ValueError(f"what stands before byte {at + found:,} has changed")
+        else:
+            at += found + 1
+        file.seek(at)
+
+
+def _body_at(file: IO[bytes], at: int, size: int) -> bytes | None:
+    """The record that begins somewhere, if it is whole."""
+    file.seek(at)
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    mark, length, digest = _HEAD.unpack(head)
+    if mark != _MARK or length > size - file.tell():
+        return None
+    body = file.read(length)
+    return body if hashlib.sha256(body).digest() == digest else None
+
 
 STATE, PLACE = "state.log", "place"
 FORMAT = "joulemesh node 2"
@@ -352,3 +434,155 @@ def _reason(error: Exception) -> str:
         first = error.errors()[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:160]
     return (getattr(error, "strerror", None) or " ".join(str(error).split()))[:160]
+
+
+SPENT, SPENDING = "spent.txt", "spending.txt"
+_WIDTH = 64  # bytes of a line
+_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Ceiling:
+    """The ceilings of one device's spending.
+
+    The file on the disk has two lines of fixed width that are overwritten in turn, so that it
+    needs no room on a full disk, and a write that a power cut tears leaves the line before it
+    whole.
+
+    Args:
+        folder: where the files are.
+        stride_j: by how much more the far ceiling is raised each time: what a power cut may cost.
+
+    Raises:
+        ScenarioError: the file is there and neither line is whole.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     ceiling = Ceiling(Path(place), stride_j=10.0)
+    ...     ceiling.raise_over(2.5, ahead_j=1.0)
+    ...     ceiling.joules, Ceiling(Path(place)).joules
+    ...     ceiling.settle(2.75)
+    ...     Ceiling(Path(place)).joules
+    (3.5, 3.5)
+    2.75
+    """
+
+    def __init__(self, folder: Path, stride_j: float = 0.0) -> None:
+        self._path, self._near_path = folder / SPENT, folder / SPENDING
+        self._stride_j, self._boot = stride_j, _boot()
+        self._number, self._far_j = 0, 0.0
+        if self._path.exists() or self._path.is_symlink():
+            self._number, self._far_j = self._read()
+        near_j = self._read_near()
+        self.joules = self._far_j if near_j is None else min(near_j, self._far_j)
+        """Joules that may have been spent, at most."""
+
+    def raise_over(self, spent_j: float, ahead_j: float = 0.0) -> None:
+        """Make room for spending, before it is done.
+
+        Args:
+            spent_j: joules spent once that which is about to be done is done.
+            ahead_j: joules that will follow soon.
+
+        Raises:
+            ScenarioError: the disk cannot be written.
+        """
+        if spent_j <= self.joules:
+            return
+        near_j = spent_j + ahead_j
+        if near_j > self._far_j:
+            self._write(near_j + self._stride_j)
+        self._write_near(near_j)
+        self.joules = near_j
+
+    def settle(self, spent_j: float) -> None:
+        """Put both ceilings where the spending is.
+
+        Raises:
+            ScenarioError: the disk cannot be written.
+        """
+        self._write(spent_j)
+        self._write_near(spent_j)
+        self.joules = spent_j
+
+    # On the disk --------------------------------------------------------------------------------
+
+    def _read(self) -> tuple[int, float]:
+        try:
+            content = read_bounded(self._path, 2 * _WIDTH)
+        except OSError as error:
+            raise ScenarioError(f"{self._path} cannot be read: {error.strerror}") from None
+        lines = (_words_of(content[at : at + _WIDTH]) for at in (0, _WIDTH))
+        whole = [(int(words[0]), float(words[1])) for words in lines if words]
+        if not whole:
+            raise ScenarioError(
+                f"{self._path} is damaged; restore it from a copy: without it nobody knows what "
+                "the device has spent"
+            )
+        return max(whole)
+
+    def _write(self, joules: float) -> None:
+        number = self._number + 1
+        line = _line(f"{number:016d}", f"{joules!r:>30}")
+        try:
+            if not self._number:  # both lines at once: they have their place on the disk from now
+                write_bytes(self._path, line + line)
+            else:
+                _overwrite(self._path, line, _WIDTH * (self._number % 2), sync=True)
+        except OSError as error:
+            raise ScenarioError(
+                f"cannot write {self._path}: {error.strerror}; make room on the disk"
+            ) from None
+        self._number, self._far_j = number, joules
+
+    # In the system's memory ---------------------------------------------------------------------
+
+    def _read_near(self) -> float | None:
+        """The near ceiling, if it was written since the machine was started."""
+        try:
+            words = _words_of(read_bounded(self._near_path, _WIDTH))
+        except (OSError, ScenarioError):
+            return None
+        return float(words[1]) if words and words[0] == self._boot else None
+
+    def _write_near(self, joules: float) -> None:
+        if not self._boot:
+            return
+        try:
+            _overwrite(self._near_path, _line(self._boot, f"{joules!r:>30}"), 0, sync=False)
+        except OSError:  # then the far one counts: never may an older figure
+            self._near_path.unlink(missing_ok=True)
+
+
+def _overwrite(path: Path, line: bytes, at: int, *, sync: bool) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | _FLAGS, 0o666)
+    try:
+        os.lseek(descriptor, at, os.SEEK_SET)
+        os.write(descriptor, line)
+        if sync:
+            getattr(os, "fdatasync", os.fsync)(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _boot() -> str:
+    """What names this start of the machine; empty where the system does not say."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read(36).replace("-", "")[:16]
+    except OSError:
+        return ""
+
+
+def _line(key: str, figure: str) -> bytes:
+    words = f"{key} {figure}"
+    return f"{words} {zlib.crc32(words.encode()):08x}".ljust(_WIDTH - 1).encode() + b"\n"
+
+
+def _words_of(line: bytes) -> tuple[str, str] | None:
+    """Key and figure of a line, if it is whole."""
+    try:
+        key, figure, _ = line.decode().split()
+        float(figure)
+    except ValueError:
+        return None
+    return (key, figure) if line == _line(key, f"{figure:>30}") else None

@@ -27,7 +27,7 @@ from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.data import load_for, spec_for
 from joulemesh.data.dataset import in_portions, moments
 from joulemesh.data.published import SOURCES as PUBLISHED
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.view import Settings
 from joulemesh.metrics import OWN
 from joulemesh.planning.ground import Workload
 from joulemesh.scenario import Origin, Scenario

@@ -48,10 +48,9 @@ from joulemesh.deploy.fleet.fleet import (
     task_of,
 )
 from joulemesh.deploy.fleet.hosts import HOSTS, Host, hosts_text, read_hosts, write_hosts
-from joulemesh.deploy.messages import NO_ROSTER, FleetRoster
-from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.signing import signed_text
+from joulemesh.deploy.messages import NO_ROSTER, FleetRoster, signed_text
 from joulemesh.deploy.transport import Address
+from joulemesh.deploy.view import Settings
 from joulemesh.planning.orders import Orders, digest_of, orders
 from joulemesh.planning.plan import Plan
 from joulemesh.planning.walk import Continuation

@@ -36,9 +36,9 @@ from joulemesh.deploy.local.supervisor import (
     spawned,
 )
 from joulemesh.deploy.operator.standing import Standing
-from joulemesh.deploy.record.costs import planned
 from joulemesh.deploy.record.history import FileTail, History, read_history
-from joulemesh.deploy.settings import Settings
+from joulemesh.deploy.record.receipt import planned
+from joulemesh.deploy.view import Settings
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
 from joulemesh.world.traces import Timed, read_availability
@@ -263,7 +263,7 @@ _PHASES = {
 _IMPORTED = (  # what every node imports
     "joulemesh.cli",
     "joulemesh.deploy.device.device",
-    "joulemesh.deploy.operator.control",
+    "joulemesh.deploy.operator.standing",
     "joulemesh.deploy.transport.tcp",
 )
 _CHURN_S = 0.05  # how often a trace of comings and goings is looked at

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-__all__ = ["NodeContext"]
+__all__ = ["NodeContext", "Planbook", "Watch"]
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from joulemesh.deploy.effects import Durable, Effect, End, Note, Save, Send, SetTimer
-from joulemesh.deploy.messages import Account, FleetRoster, Given, Message, Part
-from joulemesh.deploy.plans import Meter
-from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.signing import Signer
-from joulemesh.deploy.view import View
+from joulemesh.deploy.effects import (
+    Durable,
+    Effect,
+    End,
+    Meter,
+    Note,
+    Plan,
+    Planned,
+    Save,
+    Send,
+    SetTimer,
+    ViewPlan,
+)
+from joulemesh.deploy.messages import Account, Beat, FleetRoster, Given, Message, Part, Signer
+from joulemesh.deploy.view import FINISHED, UNHELD, Settings, View, governing
 
 _CLOSE = 1e-9  # of a battery: sums of the same joules in another order are the same
 
@@ -208,3 +218,247 @@ class NodeContext:
         """Try again what could not be saved."""
         if self._unsaved_since is not None:
             self._save()
+
+
+_PATTERN = 1000  # iterations within which everything has come once
+
+
+class Planbook:
+    """Asks for the plan of each view once, and checks that it is the one that was agreed on."""
+
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._plans: dict[int, ViewPlan] = {}
+        self._asked: set[int] = set()
+        self._longest_s: dict[int, float] = {}
+        self._checking: set[View] = set()
+        self.checked: dict[View, ViewPlan | None] = {}  # of views that are proposed, undigested
+
+    def get(self, number: int) -> ViewPlan | None:
+        """The plan of a view, if it is there."""
+        return self._plans.get(number)
+
+    def of(self, iteration: int) -> ViewPlan | None:
+        """The plan that an iteration follows; it is asked for if it is not there."""
+        view = governing(self._context.state.views, iteration)
+        plan = self._plans.get(view.number)
+        checked = self.checked.get(replace(view, digest=""))
+        if plan is None and checked is not None and checked.view == view:
+            plan = self._plans[view.number] = checked
+        ends = view.digest in (FINISHED, UNHELD)
+        if plan is None and not ends and view.number not in self._asked:
+            self._asked.add(view.number)
+            self._context.emit(Plan(view))
+        return plan
+
+    def take(self, event: Planned) -> bool:
+        """The plan of a view that is installed; False if the node cannot go on by it."""
+        number, agreed = event.view.number, event.view.digest
+        self._asked.discard(number)
+        if event.plan is None:
+            self._context.refuse_to_go_on(
+                f"view {number} has no plan here, though others have one: {event.refusal}"
+            )
+            return False
+        own = event.plan.view.digest
+        if own != agreed:
+            self._context.note("digest", view=number, own=own, agreed=agreed)
+            self._context.refuse_to_go_on(
+                f"the plan of view {number} has digest {own[:12]} here and {agreed[:12]} on the "
+                "others; give all devices the same version of Joulemesh and the same fleet folder"
+            )
+            return False
+        self._plans[number] = event.plan
+        return True
+
+    def agrees(self, view: View) -> bool | None:
+        """Does this device make the same plan of a proposed view? None: it is being made."""
+        undigested = replace(view, digest="", proof=None)
+        if view.digest in (FINISHED, UNHELD):
+            return True
+        if undigested in self.checked:
+            plan = self.checked[undigested]
+            return plan is not None and view.digest == plan.view.digest
+        self._make(undigested)
+        return None
+
+    def refuses(self, view: View) -> bool | None:
+        """Is there really no plan for a view? None: that is being found out."""
+        if view in self.checked:
+            return self.checked[view] is None
+        self._make(view)
+        return None
+
+    def _make(self, undigested: View) -> None:
+        if undigested not in self._checking:
+            self._checking.add(undigested)
+            self._context.emit(Plan(undigested))
+
+    def check(self, event: Planned) -> None:
+        """The plan of a view that is proposed."""
+        self._checking.discard(event.view)
+        self.checked[event.view] = event.plan
+
+    def last(self) -> int | None:
+        """The last iteration, if it is known yet."""
+        view = self._context.view
+        if view.digest == FINISHED:
+            return view.start - 1
+        plan = self._plans.get(view.number) or self.of(view.start)
+        return None if plan is None else plan.last
+
+    def done(self, iteration: int) -> bool:
+        """Is an iteration beyond the last?"""
+        view = governing(self._context.state.views, iteration)
+        plan = self._plans.get(view.number)
+        if plan is None:
+            return view.digest == FINISHED and iteration >= view.start
+        return iteration > plan.last
+
+    def aside(self, iteration: int) -> bool:
+        """Has the newest plan no part for this device from an iteration on?
+
+        It cannot pay, or is cut off. Such a device stays where it is, since what it has committed
+        says how far the others are, and takes up the last average when there is one.
+        """
+        view = governing(self._context.state.views, iteration)
+        plan = self._plans.get(view.number)
+        if plan is None or iteration > plan.last or view is not self._context.view:
+            return False
+        return self._context.device not in plan.active(iteration)
+
+    def iteration_s(self, iteration: int) -> float:
+        """Planned seconds of an iteration on the slowest device; 0 if they are not known."""
+        plan = self._plans.get(governing(self._context.state.views, iteration).number)
+        known = plan is not None and 1 <= iteration <= plan.last
+        return plan.price(iteration).iteration_s if plan is not None and known else 0.0
+
+    def longest_s(self) -> float:
+        """Planned seconds of the longest iteration of the known plans; infinite without one.
+
+        Their patterns repeat, so that the first iterations of a long plan are enough.
+        """
+        for number, plan in self._plans.items():
+            if number not in self._longest_s:
+                first = range(plan.view.start, min(plan.last, plan.view.start + _PATTERN) + 1)
+                longest_s = max((plan.price(t).iteration_s for t in first), default=0.0)
+                self._longest_s[number] = longest_s
+        return max((self._longest_s[number] for number in self._plans), default=math.inf)
+
+    def forget(self, iteration: int) -> None:
+        """Drop the plans of views that govern nothing from an iteration on."""
+        oldest = governing(self._context.state.views, iteration).number
+        self._plans = {number: plan for number, plan in self._plans.items() if number >= oldest}
+        number = self._context.view.number
+        self.checked = {view: plan for view, plan in self.checked.items() if view.number >= number}
+
+
+class Watch:
+    """Remembers when each neighbour was heard, and what it said that it was doing."""
+
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._begun = 0.0
+        self._heard: dict[int, float] = {}
+        self._met: dict[int, float] = {}  # heard of, from whomever
+        self._training: dict[int, tuple[tuple[int, int], float]] = {}
+        self.beats: dict[int, Beat] = {}
+
+    def begin(self) -> None:
+        """From now on neighbours are listened for."""
+        self._begun = self._context.now
+
+    def hear(self, sender: int) -> None:
+        """Any message is a sign of life."""
+        self._heard[sender] = self._met[sender] = self._context.now
+
+    def meet(self, device: int) -> None:
+        """A device has said something to everybody."""
+        self._met[device] = self._context.now
+
+    def known(self) -> set[int]:
+        """The neighbours that have been heard since the start, and are not silent now."""
+        return {one for one in self._heard if not self.silent(one)}
+
+    def met(self, within_s: float) -> set[int]:
+        """The devices of which anything was heard lately."""
+        return {one for one, at in self._met.items() if self._context.now - at < within_s}
+
+    def listened(self, seconds: float) -> bool:
+        """Has this device listened for so long?"""
+        return self._context.now - self._begun > seconds
+
+    def begun(self, view: View) -> bool:
+        """Have all neighbours that are members of a view all that they need to begin it?"""
+        said = {one: self.beats.get(one) for one in self._context.neighbours if one in view.members}
+        return all(
+            beat is not None and beat.view >= view.number and beat.iteration >= view.start - 1
+            for beat in said.values()
+        )
+
+    def beat(self, sender: int, beat: Beat) -> None:
+        """Take a sign of life."""
+        self.hear(sender)
+        self.beats[sender] = beat
+        if beat.phase != "training":
+            self._training.pop(sender, None)
+        elif self._training.get(sender, (None, 0.0))[0] != (beat.epoch, beat.iteration):
+            self._training[sender] = (beat.epoch, beat.iteration), self._context.now
+
+    def patient(self, device: int | None = None) -> None:
+        """Count patience from now, with one neighbour or all: this device was away itself."""
+        now = self._context.now
+        for neighbour in self._heard if device is None else (device,):
+            if neighbour in self._context.neighbours:
+                self._heard[neighbour] = now
+        self._training = {one: (what, now) for one, (what, _) in self._training.items()}
+        self._begun = now if device is None else self._begun
+
+    def linked(self) -> list[int]:
+        """The neighbours with which the view exchanges."""
+        view, device = self._context.view, self._context.device
+        return [
+            other
+            for other in self._context.neighbours
+            if other in view.members and (min(device, other), max(device, other)) not in view.cut
+        ]
+
+    def silent(self, neighbour: int) -> bool:
+        """Has it not been heard for too long?"""
+        settings, heard = self._context.settings, self._heard.get(neighbour)
+        if heard is None:
+            return self._context.now - self._begun > settings.starting_s
+        return self._context.now - heard > settings.patience_s
+
+    def cut(self) -> tuple[int, ...]:
+        """The neighbours that are not heard."""
+        return tuple(one for one in self._context.neighbours if self.silent(one))
+
+    def complete(self) -> bool:
+        """Has every linked neighbour been heard, or had its time to start?"""
+        return all(one in self._heard or self.silent(one) for one in self.linked())
+
+    def alone(self) -> bool:
+        """Has no neighbour been heard for a long time?"""
+        last = max(
+            (self._heard.get(one, self._begun) for one in self._context.neighbours), default=0
+        )
+        return self._context.now - last > 2.0 * self._context.settings.patience_s
+
+    def suspects(self, allowed_s: Callable[[int, int], float]) -> Iterator[tuple[int, str, bool]]:
+        """Linked neighbours that seem to have failed: who, why, and whether its training hangs.
+
+        A device whose training hangs says so itself; this is for one that cannot.
+
+        Args:
+            allowed_s: seconds that a device's training of an iteration may take.
+        """
+        settings, now = self._context.settings, self._context.now
+        for one in self.linked():
+            if self.silent(one):
+                yield one, f"not heard for {settings.patience_s:g} s", False
+            elif one in self._training:
+                (_, iteration), since = self._training[one]
+                limit_s = allowed_s(one, iteration + 1) + settings.patience_s
+                if now - since > limit_s:
+                    yield one, f"training iteration {iteration + 1} for {limit_s:.0f} s", True

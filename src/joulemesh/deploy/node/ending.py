@@ -2,15 +2,143 @@
 
 from __future__ import annotations
 
-__all__ = ["COMPLETE", "RETIRED", "Ending", "succeeded"]
+__all__ = ["COMPLETE", "RETIRED", "Ending", "Requests", "Served", "succeeded"]
 
-from joulemesh.deploy.node.context import NodeContext
-from joulemesh.deploy.node.requests import Requests
+from collections import Counter
+from random import Random
+
+from joulemesh.deploy.effects import Durable, Meter
+from joulemesh.deploy.messages import (
+    OVER,
+    Beat,
+    Fetch,
+    Given,
+    Join,
+    Leave,
+    Message,
+    Recall,
+    Refused,
+    Replan,
+    Suspect,
+)
+from joulemesh.deploy.node.context import NodeContext, Watch
+from joulemesh.deploy.node.council import Council
+from joulemesh.deploy.node.floods import Floods, Triggers
 from joulemesh.deploy.node.signs import Signs
-from joulemesh.deploy.node.triggers import Triggers
-from joulemesh.deploy.node.watch import Watch
-from joulemesh.deploy.node.work import Work
+from joulemesh.deploy.node.work import LearnerWatch, Work
 from joulemesh.deploy.view import LATE, UNHELD
+
+_LONGEST = 32.0  # patiences between two requests to be taken in, at most
+_SETTLED = 3  # iterations after which a device that was taken in counts as settled
+
+
+class Requests:
+    """This device's own requests in the present view."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        floods: Floods,
+        triggers: Triggers,
+        council: Council,
+        learner: LearnerWatch,
+    ) -> None:
+        self._context, self._floods, self._triggers = context, floods, triggers
+        self._council, self._learner = council, learner
+        self._suspects: dict[int, Suspect] = {}
+        self.leaving = ""  # why this device goes
+        self.for_good = False  # … and whether it may come back
+        self.short = ""  # why it cannot follow the plan
+        self._refused = 0  # how often it was put out or not taken in, without settling in between
+        self._ask_at = 0.0
+        done = context.state.commit.iteration
+        self._inside = done + 1 if context.member else None  # the iteration since which it is in
+        self._asked = False  # to be taken in, in the present view
+        self._jitter = Random(f"{context.device} {context.epoch}")
+
+    def suspect(self, device: int, reason: str, hung: bool = False) -> Suspect | None:
+        """A device seems to have failed; None if that is said already."""
+        if device in self._suspects:
+            return None
+        said = self._suspects[device] = Suspect(self._context.view.number, device, reason, hung)
+        self._floods.say(said)
+        return said
+
+    def leave(self, reason: str, *, for_good: bool = True) -> None:
+        """This device goes."""
+        if not self.leaving:
+            self.leaving, self.for_good = reason, for_good
+            self._context.note("left", reason=reason)
+            self._say_leaving()
+
+    def _say_leaving(self) -> None:
+        if self._context.member:
+            said = Leave(self._context.view.number, self.leaving)
+            self._floods.say(said)
+            self._triggers.leave(self._context.device, said)
+            self._council.consider()
+
+    def plan_anew(self, reason: str) -> None:
+        """It cannot follow the plan."""
+        if not (self.leaving or self.short):
+            self.short = reason
+            self._context.note("short", reason=reason)
+            self._say_short()
+
+    def _say_short(self) -> None:
+        said = Replan(self._context.view.number, self.short)
+        self._floods.say(said)
+        self._triggers.replan(self._context.device, said)
+        self._council.consider()
+
+    def say_again(self) -> None:
+        """Whatever is not settled."""
+        context = self._context
+        if self.leaving:
+            self._say_leaving()
+        elif not context.member or context.lost:
+            self._ask()
+        elif self.short:
+            self._say_short()
+        for said in self._suspects.values():
+            self._floods.say(said)
+
+    def _ask(self) -> None:
+        """Ask to be taken in, once the learner is free and it is time."""
+        context, state = self._context, self._context.state
+        if context.on_disk is not state or self._learner.busy or context.now < self._ask_at:
+            return
+        self._asked = True
+        left_j, iteration = context.meter.left_j(), state.commit.iteration
+        pace, epoch = self._learner.pace, context.epoch
+        self._floods.say(Join(context.view.number, iteration, left_j, pace, epoch))
+
+    def installed(self) -> None:
+        """Another view: what was said is settled, unless it is said of this one too."""
+        self._suspects.clear()
+        self.short = ""
+        if not self._context.member:
+            self._wait()
+        elif self._inside is None:
+            self._inside = self._context.view.start
+        self._asked = False
+        if self.leaving:
+            self._say_leaving()
+        elif not self._context.member:
+            self._context.save(self._context.state, self.say_again)
+
+    def _wait(self) -> None:
+        """Whoever is out asks at once, and after every time in vain waits twice as long."""
+        context, done = self._context, self._context.state.commit.iteration
+        if self._inside is not None and done >= self._inside + _SETTLED:
+            self._refused = 0
+        if self._inside is not None or self._asked:
+            waits = 2.0 ** (self._refused - 1) if self._refused else 0.0
+            wait_s = min(waits, _LONGEST) * context.settings.patience_s
+            self._ask_at = context.now + wait_s * (0.75 + 0.5 * self._jitter.random())
+            self._refused += 1
+        self._inside = None
+
 
 COMPLETE = "all iterations are done"
 RETIRED = "the operator has retired it"
@@ -117,3 +245,55 @@ class Ending:
         waited_s = long_s + context.settings.starting_s if context.member else long_s
         if not met and self._watch.listened(waited_s):
             context.end("no neighbour can be reached; start it again when the others are back")
+
+
+class Served:
+    """Answers neighbours after the end.
+
+    Args:
+        device: the number of the device that has ended.
+        state: what it ended with.
+        meter: what its battery still holds; nothing is sent that it does not pay for.
+        epoch: names this run of its process.
+    """
+
+    def __init__(self, device: int, state: Durable, meter: Meter, epoch: int) -> None:
+        self._device, self._state, self._meter, self._epoch = device, state, meter, epoch
+        self._counts: Counter[int] = Counter()
+        self._recalled: set[tuple[int, int]] = set()
+        self._accounts = {one.device: one for one in state.accounts}
+
+    def answer(self, sender: int, message: Message) -> list[Message]:
+        """What a neighbour's message is answered with."""
+        if isinstance(message, Beat):
+            return [] if message.phase == OVER else self._heard(sender, message)
+        commit = self._state.commit
+        if isinstance(message, Fetch) and message.iteration == commit.iteration:
+            given = Given(message.view, message.iteration, commit.vector, message.gift)
+            size = int(commit.vector.nbytes)
+            if self._meter.send_j(sender, size) <= self._meter.left_j():
+                self._meter.send(sender, size)
+                return [given]
+        return []
+
+    def _heard(self, sender: int, beat: Beat) -> list[Message]:
+        answers: list[Message] = []
+        if (sender, beat.epoch) not in self._recalled:  # it was started: what it had said before
+            self._recalled.add((sender, beat.epoch))
+            answers.append(Recall(self._accounts.get(sender), epoch=beat.epoch))
+        views = self._state.views
+        unknown = tuple(one for one in views if one.number > beat.view and one.proof is not None)
+        if unknown:
+            answers.append(Refused(f"view {beat.view} is over", unknown))
+        self._counts[sender] += 1
+        sign = Beat(
+            self._epoch,
+            views[-1].number,
+            self._state.commit.iteration,
+            OVER,
+            finished=(self._device,),
+            count=self._counts[sender],
+            echo=(beat.epoch, beat.count),
+            roster=self._state.roster.number,
+        )
+        return [*answers, sign]

@@ -6,15 +6,23 @@ which messages it awaits, which step it is in, what may go out now, and when it 
 
 from __future__ import annotations
 
-__all__ = ["Awaited", "Exchange", "Outgoing"]
+__all__ = ["Averaging", "Awaited", "Early", "Exchange", "Inbox", "Outbox", "Outgoing"]
 
-from collections.abc import Iterable
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from joulemesh.aggregation.peer import Peer, Vector
 from joulemesh.aggregation.route import Route
+from joulemesh.base.errors import ScenarioError
+from joulemesh.deploy.effects import ViewPlan
+from joulemesh.deploy.messages import Absent, Beat, Fetch, Part
+from joulemesh.deploy.node.context import NodeContext, Planbook
+from joulemesh.deploy.view import governing, stays
 
 Outgoing: TypeAlias = tuple[int, int, Vector]
 """(step, receiver, what is sent to it)"""
@@ -180,3 +188,449 @@ class Exchange:
                 break
             self._step, self._sent = step + 1, False
         return found
+
+
+Key = tuple[int, int]
+"""(view, iteration)"""
+
+_AHEAD = 2  # exchanges of one sender: it cannot go on from the next one without this device
+
+
+class Early:
+    """Keeps them, within bounds that nobody can make it exceed.
+
+    Of an exchange whose route is known, what the route has is kept; of one that is not known yet,
+    as much of each sender as two whole models. What is dropped is sent again when it is missed.
+
+    >>> import numpy as np
+    >>> early = Early()
+    >>> early.keep(3, Part(1, 8, 0, np.ones(2)), None, limit_bytes=16)
+    ''
+    >>> early.keep(3, Part(1, 8, 1, np.ones(2)), None, limit_bytes=16)
+    'too much, too early'
+    >>> early.take((1, 8))
+    [(0, 3, array([1., 1.]))]
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Key, dict[tuple[int, int], Vector]] = {}
+
+    def keep(self, sender: int, part: Part, awaited: Awaited | None, limit_bytes: int) -> str:
+        """Keep a message; why it is not kept, if it is not."""
+        key, name = (part.view, part.iteration), (part.step, sender)
+        own = [k for k, kept in self._kept.items() if any(who == sender for _, who in kept)]
+        if key not in own and len(own) >= _AHEAD:
+            return "too far ahead"
+        kept = self._kept.setdefault(key, {})
+        if name in kept:
+            return "came before"
+        if awaited is not None:
+            if name not in awaited:
+                return "not on the route"
+        elif part.payload.nbytes + self._bytes_of(sender) > limit_bytes:
+            return "too much, too early"
+        kept[name] = part.payload
+        return ""
+
+    def _bytes_of(self, sender: int) -> int:
+        return sum(
+            payload.nbytes
+            for kept in self._kept.values()
+            for (_, who), payload in kept.items()
+            if who == sender
+        )
+
+    def take(self, key: Key) -> list[tuple[int, int, Vector]]:
+        """(step, sender, payload) of an exchange, in order of steps and senders."""
+        kept = self._kept.pop(key, {})
+        return [(*name, kept[name]) for name in sorted(kept)]
+
+    def prune(self, over: Callable[[Key], bool]) -> None:
+        """Drop the messages of exchanges that will not take place."""
+        self._kept = {key: kept for key, kept in self._kept.items() if not over(key)}
+
+
+class Inbox:
+    """Keeps what comes early, and refuses, with a reason and a count, what is not wanted."""
+
+    def __init__(self, context: NodeContext, plans: Planbook) -> None:
+        self._context, self._plans = context, plans
+        self._early = Early()
+        self._awaited: tuple[Route, Awaited] | None = None
+        self._refused: Counter[tuple[int, str]] = Counter()
+
+    def awaited(self, route: Route) -> Awaited:
+        """The messages that a route has for this device."""
+        if self._awaited is None or self._awaited[0] is not route:
+            self._awaited = route, Awaited(route, self._context.device)
+        return self._awaited[1]
+
+    def keep(self, sender: int, part: Part) -> None:
+        """A message of an exchange that this device has not begun."""
+        reason = self._too_late(part) or self._keep(sender, part)
+        if reason:
+            self.refuse(sender, reason)
+
+    def _too_late(self, part: Part) -> str:
+        state = self._context.state
+        if part.iteration <= state.commit.iteration:
+            return "of an iteration that is done"
+        if part.view < governing(state.views, part.iteration).number:
+            return "of a view that is over"
+        return ""
+
+    def _keep(self, sender: int, part: Part) -> str:
+        known = part.view <= self._context.view.number
+        plan = self._plans.get(part.view) if known else None
+        awaited = None
+        if plan is not None:
+            route = plan.route(part.iteration) if part.iteration <= plan.last else None
+            if route is None:
+                return "of an iteration without an exchange"
+            awaited = self.awaited(route)
+        limit_bytes = 2 * int(self._context.state.commit.vector.nbytes)
+        return self._early.keep(sender, part, awaited, limit_bytes)
+
+    def take(self, key: Key) -> list[tuple[int, int, Vector]]:
+        """(step, sender, payload) of an exchange that begins."""
+        return self._early.take(key)
+
+    def refuse(self, sender: int, reason: str) -> None:
+        """Count what is not wanted; the journal has the 1st, 2nd, 4th, 8th, …"""
+        self._refused[sender, reason] += 1
+        count = self._refused[sender, reason]
+        if count & (count - 1) == 0:
+            self._context.note("refused", sender=sender, reason=reason, count=count)
+
+    def forget(self) -> None:
+        """Drop what has become too late."""
+        state = self._context.state
+        self._early.prune(
+            lambda key: (
+                key[1] <= state.commit.iteration or key[0] < governing(state.views, key[1]).number
+            )
+        )
+
+
+"""(view, iteration)"""
+
+
+@dataclass(eq=False)
+class _Sending:
+    to: int
+    part: Part
+    since: float  # when it was first sent
+    within_s: float
+    paid: bool = False  # before: a plan that broadcasts pays once for all who receive it
+    flying: bool = False
+    delivered: float | None = None  # when
+
+
+class Outbox:
+    """What a device sends in its exchanges.
+
+    A message is sent again until the receiver's process has it. Even then the receiver may be
+    started again and lack it, so that messages are kept until the receiver has committed their
+    iteration; it names what it waits for in its signs of life.
+
+    Args:
+        context: the node's.
+        broke: called when the battery does not hold enough for a message.
+    """
+
+    def __init__(self, context: NodeContext, broke: Callable[[], None]) -> None:
+        self._context, self._broke = context, broke
+        self._sendings: dict[Key, dict[tuple[int, int], _Sending]] = {}
+        self._exact: set[Key] = set()
+
+    def put(self, to: int, part: Part, within_s: float) -> None:
+        """Send a message of an exchange."""
+        sending = _Sending(to, part, self._context.now, within_s)
+        self._sendings.setdefault((part.view, part.iteration), {})[part.step, to] = sending
+        self._send(sending)
+
+    def remember(self) -> None:
+        """Have what was sent before a restart, in case that it is asked for."""
+        for to, part in self._context.state.sent:
+            kept = self._sendings.setdefault((part.view, part.iteration), {})
+            within_s = self._context.settings.patience_s
+            kept[part.step, to] = _Sending(
+                to, part, self._context.now, within_s, paid=True, delivered=-math.inf
+            )
+
+    def mixed(self) -> tuple[tuple[int, Part], ...]:
+        """(receiver, message) of all that is kept, except of exact averages."""
+        return tuple(
+            (sending.to, sending.part)
+            for key, sendings in self._sendings.items()
+            if key not in self._exact
+            for sending in sendings.values()
+        )
+
+    def receivers(self) -> set[int]:
+        """The devices for which anything is kept."""
+        return {sending.to for sendings in self._sendings.values() for sending in sendings.values()}
+
+    def _send(self, sending: _Sending) -> None:
+        step = None if sending.paid else sending.part.step
+        if not self._context.pay(sending.to, sending.part, step):
+            self._cannot(sending)
+            return
+        sending.paid = True
+        sending.flying, sending.delivered = True, None
+
+        def answered(came: bool) -> None:
+            sending.flying = False
+            if came:
+                sending.delivered = self._context.now
+
+        self._context.send(sending.to, sending.part, within_s=sending.within_s, answered=answered)
+
+    def _cannot(self, sending: _Sending) -> None:
+        """The battery does not hold enough: of an iteration that is done, the receiver is told."""
+        part = sending.part
+        if part.iteration > self._context.state.commit.iteration:
+            self._broke()
+            return
+        self._sendings.get((part.view, part.iteration), {}).pop((part.step, sending.to), None)
+        if (part.view, part.iteration) not in self._exact:
+            self._context.send(sending.to, Absent(part.view, part.iteration))
+
+    def tick(self) -> None:
+        """Send again what did not come through."""
+        for sendings in list(self._sendings.values()):
+            for sending in list(sendings.values()):
+                if not sending.flying and sending.delivered is None:
+                    self._send(sending)
+
+    def again(self, to: int, iteration: int, step: int) -> bool:
+        """A receiver says that it waits for a step; False if nothing of it is kept.
+
+        What was delivered lately may not have been taken in when it spoke.
+        """
+        found = False
+        settled = self._context.now - self._context.settings.patience_s / 2.0
+        for (_, number), sendings in list(self._sendings.items()):
+            for sending in list(sendings.values()) if number == iteration else ():
+                if sending.to == to and sending.part.step >= step:
+                    found = True
+                    if sending.delivered is not None and sending.delivered < settled:
+                        self._send(sending)
+        return found
+
+    def stuck(self, patience_s: float) -> list[int]:
+        """Receivers that have taken nothing for so long after a message's deadline."""
+        return sorted(
+            {
+                sending.to
+                for sendings in self._sendings.values()
+                for sending in sendings.values()
+                if sending.delivered is None
+                and self._context.now - sending.since > sending.within_s + patience_s
+            }
+        )
+
+    def patient(self) -> None:
+        """Count patience from now: this device was away itself."""
+        for sendings in self._sendings.values():
+            for sending in sendings.values():
+                sending.since = self._context.now
+
+    def forget(self, over: Callable[[Key, int], bool]) -> None:
+        """Drop the messages of exchanges that are over for their receivers."""
+        for key in list(self._sendings):
+            kept = {k: p for k, p in self._sendings[key].items() if not over(key, p.to)}
+            if kept:
+                self._sendings[key] = kept
+            else:
+                del self._sendings[key]
+
+    def averaged(self, key: Key) -> None:
+        """An exact average is committed: who lacks messages of it can fetch the result instead."""
+        kept = {k: p for k, p in self._sendings.pop(key, {}).items() if p.delivered is None}
+        if kept:
+            self._sendings[key] = kept
+        self._exact = {key, *(one for one in self._exact if one in self._sendings)}
+
+
+_NEVER: Key = (-1, -1)
+
+
+class Averaging:
+    """Opens the exchange of an iteration, feeds it with what comes, and sends what it gives.
+
+    Args:
+        context: the node's.
+        plans: of the views.
+        short: called with a reason when the battery does not hold enough.
+    """
+
+    def __init__(self, context: NodeContext, plans: Planbook, short: Callable[[str], None]) -> None:
+        self._context, self._plans, self._short = context, plans, short
+        self.outbox = Outbox(context, lambda: short("its battery does not pay for a message"))
+        self._inbox = Inbox(context, plans)
+        self._exchange: Exchange | None = None
+        self._key = _NEVER
+        self._progress = 0.0
+        self.within_s = context.settings.patience_s
+
+    @property
+    def under_way(self) -> bool:
+        """Is there an exchange, and not only an iteration without one?"""
+        return self._exchange is not None
+
+    def begin(self, plan: ViewPlan, iteration: int, own: Vector) -> bool:
+        """Begin the exchange of an iteration, with what has come of it already.
+
+        Returns:
+            False if the battery does not hold enough for it.
+        """
+        key = (plan.view.number, iteration)
+        if key == self._key:
+            return True
+        peer, route, price = plan.peer(iteration), plan.route(iteration), plan.price(iteration)
+        if peer is not None and not self._context.affords(price.exchange_j):
+            self._short(f"its battery does not pay for the exchange of iteration {iteration}")
+            return False
+        self._key, self._progress, self._exchange = key, self._context.now, None
+        if peer is not None and route is not None:
+            settings = self._context.settings
+            self.within_s = price.exchange_s * settings.slack + settings.patience_s
+            self._exchange = Exchange(peer, self._inbox.awaited(route), own)
+            self._context.meter.exchange(route, iteration)
+            self._send(self._exchange.begin())
+            for step, sender, payload in self._inbox.take(key):
+                self._feed(step, sender, payload)
+            self._go_without_the_gone()
+        return self._key == key
+
+    def done(self, plan: ViewPlan, iteration: int) -> bool:
+        """Has everything come that the exchange of an iteration waits for?"""
+        if (plan.view.number, iteration) != self._key:
+            return False
+        return self._exchange is None or self._exchange.done
+
+    def result(self, own: Vector) -> tuple[Vector, tuple[tuple[int, int], ...]]:
+        """The parameters after it, and the messages that it went without."""
+        if self._exchange is None:
+            return own, ()
+        return self._exchange.finish(), tuple(self._exchange.absent)
+
+    def close(self) -> None:
+        """It is over."""
+        self._key, self._exchange = _NEVER, None
+
+    def forget(self) -> None:
+        """Drop messages that have become too late."""
+        self._inbox.forget()
+
+    def _send(self, outgoing: list[Outgoing]) -> None:
+        view, iteration = self._key
+        for step, to, payload in outgoing:
+            if stays(self._context.state.views, view, self._context.device, to):
+                self.outbox.put(to, Part(view, iteration, step, payload), self.within_s)
+
+    def _feed(self, step: int, sender: int, payload: Vector) -> bool:
+        exchange = self._exchange
+        if exchange is None or not exchange.takes(step, sender):
+            return False
+        self._progress = self._context.now
+        self._context.meter.receive(sender, int(payload.nbytes), step)
+        try:
+            outgoing = exchange.receive(step, sender, payload)
+        except ScenarioError:  # what this device would send is too large for the wire
+            raise
+        except (ValueError, RuntimeError) as error:  # of another size than the others
+            self._begin_again(sender, error)
+            return False
+        self._send(outgoing)
+        return True
+
+    def _begin_again(self, sender: int, error: Exception) -> None:
+        """A message that the scheme cannot use has spoiled the exchange: the rest comes again."""
+        self._inbox.refuse(sender, f"cannot be used: {error}")
+        self.close()
+
+    # What others say --------------------------------------------------------------------------
+
+    def part(self, sender: int, part: Part) -> bool:
+        """A message of an exchange has come; True if that changes what is to be done."""
+        if (part.view, part.iteration) != self._key:
+            self._inbox.keep(sender, part)
+            return False
+        if self._feed(part.step, sender, part.payload):
+            return self._exchange is not None and self._exchange.done
+        if self._exchange is None:
+            return True  # to be begun again
+        self._inbox.refuse(sender, "came before, or is not on the route")
+        return False
+
+    def absent(self, sender: int, absent: Absent) -> bool:
+        """A neighbour has nothing more for a mixing; True if it is the one that is under way."""
+        plan, exchange = self._plans.get(absent.view), self._exchange
+        if (absent.view, absent.iteration) != self._key or plan is None or exchange is None:
+            return False
+        if plan.exact(absent.iteration):
+            return False
+        self._go_without(exchange, sender)
+        return True
+
+    def beat(self, sender: int, beat: Beat) -> None:
+        """A neighbour says how far it is, and what it waits for."""
+        wanted, done = beat.iteration + 1, self._context.state.commit.iteration
+        for step in (step for device, step in beat.waiting if device == self._context.device):
+            if self.outbox.again(sender, wanted, step) or wanted > done:
+                continue
+            plan = self._plans.of(wanted)
+            if plan is not None and not plan.exact(wanted):
+                self._context.send(sender, Absent(plan.view.number, wanted))
+        self.outbox.forget(
+            lambda key, to: to == sender and key[1] <= beat.iteration and key[0] <= beat.view
+        )
+
+    def waiting(self) -> tuple[tuple[int, int], ...]:
+        """(neighbour, step): what holds this device up."""
+        return tuple(self._exchange.waiting()) if self._exchange is not None else ()
+
+    def stalled(self) -> Fetch | None:
+        """What to ask for instead, if nothing has come of an exact average for long."""
+        exchange, (number, iteration) = self._exchange, self._key
+        plan, patience_s = self._plans.get(number), self._context.settings.patience_s
+        if exchange is None or exchange.done or plan is None or not plan.exact(iteration):
+            return None
+        overdue = self._context.now - self._progress > patience_s / 2.0
+        return Fetch(number, iteration) if overdue else None
+
+    # Views ------------------------------------------------------------------------------------
+
+    def installed(self) -> None:
+        """Another view governs the iterations from its start on."""
+        views, device = self._context.state.views, self._context.device
+
+        def over(key: Key) -> bool:
+            return governing(views, key[1]).number != key[0]
+
+        self._inbox.forget()
+        self.outbox.forget(lambda key, to: over(key) or not stays(views, key[0], device, to))
+        if over(self._key):
+            self.close()
+        self._go_without_the_gone()
+
+    def _go_without_the_gone(self) -> None:
+        """A mixing of the past goes on without those that are gone since."""
+        exchange, (number, iteration) = self._exchange, self._key
+        plan = self._plans.get(number)
+        if exchange is None or plan is None or plan.exact(iteration):
+            return
+        for sender in list(exchange.awaited.neighbours):
+            if not stays(self._context.state.views, number, self._context.device, sender):
+                self._go_without(exchange, sender)
+
+    def _go_without(self, exchange: Exchange, sender: int) -> None:
+        before = len(exchange.absent)
+        outgoing = exchange.go_without(sender)
+        missed = [list(one) for one in exchange.absent[before:]]
+        if missed:
+            view, iteration = self._key
+            self._context.note("absent", view=view, iteration=iteration, missed=missed)
+        self._send(outgoing)

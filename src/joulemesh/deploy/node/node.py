@@ -20,6 +20,7 @@ from joulemesh.deploy.effects import (
     Effect,
     End,
     Event,
+    Meter,
     Planned,
     Received,
     Saved,
@@ -51,22 +52,17 @@ from joulemesh.deploy.messages import (
     Recall,
     Refused,
     Replan,
+    Signer,
     Suspect,
+    signed_text,
 )
-from joulemesh.deploy.node.context import NodeContext
+from joulemesh.deploy.node.context import NodeContext, Watch
 from joulemesh.deploy.node.council import Council, Hooks
-from joulemesh.deploy.node.ending import COMPLETE, RETIRED, Ending
-from joulemesh.deploy.node.floods import Floods
-from joulemesh.deploy.node.lives import Lives
-from joulemesh.deploy.node.requests import Requests
-from joulemesh.deploy.node.signs import Signs
-from joulemesh.deploy.node.triggers import Triggers
-from joulemesh.deploy.node.watch import Watch
+from joulemesh.deploy.node.ending import COMPLETE, RETIRED, Ending, Requests
+from joulemesh.deploy.node.floods import Floods, Triggers
+from joulemesh.deploy.node.signs import Lives, Signs
 from joulemesh.deploy.node.work import Work
-from joulemesh.deploy.plans import Meter
-from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.signing import Signer, signed_text
-from joulemesh.deploy.view import View
+from joulemesh.deploy.view import Settings, View
 
 _ROUNDING = 1e-9  # of the plan's clock: sums of the same seconds in another order are the same
 _VIEWS_WITHOUT = 3  # in which nobody gives a device what it lacks: then it leaves

@@ -2,24 +2,306 @@
 
 from __future__ import annotations
 
-__all__ = ["Work"]
+__all__ = ["LearnerWatch", "Supplies", "Work"]
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.effects import Commit, Evaluate, Planned, Trained
-from joulemesh.deploy.messages import Absent, Beat, Fetch, Part
-from joulemesh.deploy.node.averaging import Averaging
-from joulemesh.deploy.node.context import NodeContext
-from joulemesh.deploy.node.learner import LearnerWatch
-from joulemesh.deploy.node.planbook import Planbook
-from joulemesh.deploy.node.supplies import Supplies
-from joulemesh.deploy.node.watch import Watch
-from joulemesh.deploy.plans import ViewPlan
+from joulemesh.deploy.effects import Commit, Evaluate, Planned, Price, Train, Trained, ViewPlan
+from joulemesh.deploy.messages import Absent, Beat, Fetch, Given, Part
+from joulemesh.deploy.node.context import NodeContext, Planbook, Watch
+from joulemesh.deploy.node.exchange import Averaging
 from joulemesh.deploy.view import LATE, UNHELD, governing
+
+_MEASURED = 4  # trainings, of which the slowest says what to expect
+_HOPELESS = 10.0  # times the allowance, after which nobody waits any more
+_LEAST_S = 1e-6  # planned, to compare with
+
+
+@dataclass(eq=False)
+class _Training:
+    attempt: int
+    iteration: int
+    joules: float
+    planned_s: float
+    allowed_s: float
+    since: float
+    wanted: bool = True
+
+
+class LearnerWatch:
+    """Asks for one training at a time, and measures what each takes.
+
+    A training that is no longer wanted is waited for all the same: the learner does one thing
+    after the other, and what waited behind it would be paid for without being run.
+
+    Args:
+        context: the node's.
+        plans: of the views, which say what training should take.
+    """
+
+    def __init__(self, context: NodeContext, plans: Planbook) -> None:
+        self._context, self._plans = context, plans
+        self._now: _Training | None = None
+        self._attempts = 0
+        self._measured: deque[float] = deque(maxlen=_MEASURED)
+        self._paid: tuple[int, float] = (0, 0.0)
+
+    @property
+    def busy(self) -> bool:
+        """Has it not answered yet?"""
+        return self._now is not None
+
+    @property
+    def wanted(self) -> bool:
+        """Is it at something whose result is wanted?"""
+        return self._now is not None and self._now.wanted
+
+    def begin(self, iteration: int, rounds: int, price: Price) -> None:
+        """Pay for local rounds, and have them run."""
+        context, planned_s = self._context, rounds * price.round_s
+        assert self._now is None
+        self._attempts += 1
+        joules = context.meter.train_j(rounds)
+        self._paid = (iteration, joules)
+        allowed_s = self.allowed_s(context.device, iteration)
+        planned_s = max(planned_s, _LEAST_S)
+        self._now = _Training(self._attempts, iteration, joules, planned_s, allowed_s, context.now)
+        context.meter.train(rounds)
+        commit = context.state.commit
+        context.emit(Train(iteration, rounds, commit, self._attempts, price.iteration_s))
+
+    def answered(self, event: Trained) -> bool:
+        """The learner is done; False if what it did is no longer wanted."""
+        training = self._now
+        if training is None or event.attempt != training.attempt:
+            return False
+        self._now = None
+        taken_s = event.seconds or self._context.now - training.since
+        self._measured.append(taken_s / training.planned_s)
+        return training.wanted
+
+    def failed(self) -> None:
+        """It could not."""
+        self._now = None
+
+    def disown(self) -> None:
+        """Whatever it is at began from something else."""
+        if self._now is not None:
+            self._now.wanted = False
+
+    def slept(self, seconds: float) -> None:
+        """The whole process was stopped for so long, the learner too."""
+        if self._now is not None:
+            self._now.since += seconds
+
+    def paid(self, iteration: int) -> float:
+        """Joules of an iteration's training that is under way or kept, and not committed."""
+        kept = self._context.state.trained
+        there = self.wanted or (kept is not None and kept[0] == iteration)
+        return self._paid[1] if there and self._paid[0] == iteration else 0.0
+
+    # How long it may take ---------------------------------------------------------------------
+
+    @property
+    def pace(self) -> float:
+        """How many times as long as planned training takes, as far as is known."""
+        known = max(self._measured, default=1.0)
+        if self._now is not None and self.overdue():
+            known = max(known, (self._context.now - self._now.since) / self._now.planned_s)
+        return max(1.0, known)
+
+    def allowed_s(self, device: int, iteration: int) -> float:
+        """Seconds that a member's training may take: a slow one is given its time."""
+        settings, pace = self._context.settings, self._context.view.pace_of(device)
+        return settings.slack * pace * self._plans.iteration_s(iteration) + settings.hang_s
+
+    def overdue(self) -> str:
+        """Why this device should be left out until its learner has answered; empty if not."""
+        training, context = self._now, self._context
+        if training is None:
+            return ""
+        limit_s = max(training.allowed_s, self.allowed_s(context.device, training.iteration))
+        if context.now - training.since <= limit_s:
+            return ""
+        return f"training iteration {training.iteration} for {limit_s:.0f} s"
+
+    def hopeless(self) -> str:
+        """Why nobody should wait for the learner any longer; empty if there is hope."""
+        training = self._now
+        if training is None:
+            return ""
+        taken_s = self._context.now - training.since
+        if taken_s <= _HOPELESS * training.allowed_s:
+            return ""
+        return (
+            f"the learner has not answered for {taken_s:.0f} s (training iteration "
+            f"{training.iteration}, planned for {training.planned_s:.3g} s)"
+        )
+
+
+class Supplies:
+    """Asks for parameters until they come, and gives those that this device has.
+
+    Args:
+        context: the node's.
+        watch: what is known of its neighbours.
+        came: called with the parameters that were asked for.
+        poor: called with a reason when the battery does not pay for giving what is asked for.
+    """
+
+    def __init__(
+        self,
+        context: NodeContext,
+        watch: Watch,
+        came: Callable[[Fetch, Vector], None],
+        poor: Callable[[str], None],
+    ) -> None:
+        self._context, self._watch, self._came, self._poor = context, watch, came, poor
+        self._wanted: Fetch | None = None
+        self._since = self._asked = 0.0
+        self._turn = 0
+        self._overdue: set[int] = set()  # views
+        self._giving: set[int] = set()
+        self._refused: set[tuple[int, int]] = set()  # (iteration, neighbour), for want of joules
+        self.within_s = context.settings.patience_s
+
+    @property
+    def pending(self) -> bool:
+        """Does this device lack its parameters: was it admitted just now, or has it lost them?"""
+        view = self._context.view
+        if self._context.lost:
+            return True
+        return self._context.on_disk.commit.view < view.number and any(
+            newcomer == self._context.device for newcomer, _ in view.gifts
+        )
+
+    def want(self, fetch: Fetch) -> None:
+        """Ask for parameters, unless they are asked for already."""
+        if fetch != self._wanted:
+            self._wanted, self._since = fetch, self._context.now
+            self._ask()
+
+    def enough(self) -> None:
+        """Nothing is wanted any more."""
+        self._wanted = None
+
+    def overdue(self) -> int:
+        """In how many views has nobody answered for a long time? 0 if nothing is overdue now."""
+        long_s = 4.0 * self._context.settings.patience_s
+        if self._wanted is None or self._context.now - self._since <= long_s:
+            return 0
+        self._overdue.add(self._context.view.number)
+        return len(self._overdue)
+
+    def patient(self) -> None:
+        """Count from now."""
+        self._since = self._context.now
+
+    def tick(self) -> None:
+        """Ask again."""
+        again_s = self._context.settings.patience_s / 4.0
+        if self._wanted is not None and self._context.now - self._asked >= again_s:
+            self._ask()
+
+    def _ask(self) -> None:
+        wanted = self._wanted
+        if wanted is None:
+            return
+        if wanted.gift:
+            holders = [
+                giver for one, giver in self._context.view.gifts if one == self._context.device
+            ]
+        else:
+            beats = self._watch.beats
+            holders = [
+                one
+                for one in self._context.neighbours
+                if one in beats
+                and beats[one].iteration >= wanted.iteration
+                and not self._watch.silent(one)
+            ]
+        if holders:
+            self._turn += 1
+            self._asked = self._context.now
+            self._context.send(holders[self._turn % len(holders)], wanted)
+
+    def asked(self, sender: int, fetch: Fetch) -> None:
+        """A neighbour asks; whoever has what it wants gives it, once at a time."""
+        vector = self._gift(sender, fetch) if fetch.gift else self._average(fetch)
+        if vector is None or sender in self._giving:
+            return
+        given = Given(fetch.view, fetch.iteration, vector, fetch.gift)
+        if self._context.pay(sender, given):
+            self._giving.add(sender)
+            self._context.send(
+                sender,
+                given,
+                within_s=self.within_s,
+                answered=lambda came: self._giving.discard(sender),
+            )
+        elif (fetch.iteration, sender) not in self._refused:
+            self._refused.add((fetch.iteration, sender))
+            self._context.note("cannot-give", device=sender, iteration=fetch.iteration)
+            if not self.affordable:
+                self._poor(f"its battery does not pay for giving iteration {fetch.iteration}")
+
+    @property
+    def affordable(self) -> bool:
+        """Does the battery pay for giving some neighbour the parameters that this device has?"""
+        context, size = self._context, int(self._context.on_disk.commit.vector.nbytes)
+        return any(context.affords(context.meter.send_j(to, size)) for to in context.neighbours)
+
+    def _gift(self, newcomer: int, fetch: Fetch) -> Vector | None:
+        state, view = self._context.on_disk, self._context.view
+        if (newcomer, self._context.device) not in view.gifts or self.pending:
+            return None
+        if (fetch.view, fetch.iteration) != (view.number, view.start - 1):
+            return None  # one of the two lacks a view
+        if state.commit.iteration == view.start - 1:
+            return state.commit.vector
+        if state.gift is not None and state.gift[0] == view.start - 1:
+            return state.gift[1]
+        return None
+
+    def _average(self, fetch: Fetch) -> Vector | None:
+        state = self._context.on_disk
+        commit, average = state.commit, state.commit.average
+        if self.pending or governing(state.views, fetch.iteration).number != fetch.view:
+            return None
+        if commit.view < fetch.view:  # it was put out, and the others do that iteration again
+            return None
+        if commit.iteration == fetch.iteration:  # computed here, or given
+            return commit.vector
+        return average[1] if average is not None and average[0] == fetch.iteration else None
+
+    def owed(self) -> bool:
+        """Does a newcomer still need the parameters that this device held when the view began?"""
+        view, beats = self._context.view, self._watch.beats
+        return any(
+            giver == self._context.device
+            and not (
+                newcomer in beats
+                and beats[newcomer].view >= view.number
+                and beats[newcomer].iteration >= view.start - 1
+            )
+            for newcomer, giver in view.gifts
+        )
+
+    def given(self, sender: int, given: Given) -> None:
+        """Parameters have come."""
+        wanted = self._wanted
+        if wanted == Fetch(given.view, given.iteration, given.gift):
+            self._context.meter.receive(sender, int(given.payload.nbytes))
+            self._wanted = None
+            self._overdue.clear()
+            kind = "gift" if given.gift else "fetched"
+            self._context.note(kind, iteration=given.iteration, giver=sender)
+            self._came(wanted, given.payload)
 
 
 class Work:

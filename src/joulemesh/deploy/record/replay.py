@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.device.continuation import DevicePlan, Replanner, first_view
-from joulemesh.deploy.plans import Learner, ViewPlan
+from joulemesh.deploy.effects import Learner, ViewPlan
 from joulemesh.deploy.record.history import History, views_of
 from joulemesh.deploy.view import FINISHED, UNHELD, View, governing
 from joulemesh.planning.ground import Ground

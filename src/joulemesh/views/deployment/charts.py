@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.deploy.record.costs import Costs
 from joulemesh.deploy.record.history import Event, History, accuracies, presence
-from joulemesh.deploy.record.receipt import KINDS
+from joulemesh.deploy.record.receipt import KINDS, Costs
 from joulemesh.views.charts import every, flow_data, gantt_data, metered_flow
 
 if TYPE_CHECKING:

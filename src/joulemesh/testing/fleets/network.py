@@ -5,6 +5,8 @@ It is what tests drive nodes through. Nothing here waits: time moves to the next
 
 from __future__ import annotations
 
+__all__ = []
+
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

@@ -15,18 +15,17 @@ from typing import Any, Protocol
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.host import Handle, Told, Works
-from joulemesh.deploy.device.runner import Runner
-from joulemesh.deploy.device.tools import Tools
-from joulemesh.deploy.device.training import Training
+from joulemesh.deploy.device.learner import Training
+from joulemesh.deploy.device.runner import Runner, Tools
 from joulemesh.deploy.effects import Durable, Effect, End, Event, Planned
 from joulemesh.deploy.messages import Message
-from joulemesh.deploy.node.served import Served
+from joulemesh.deploy.node.ending import Served
 from joulemesh.deploy.transport import Reason, TransportError
-from joulemesh.deploy.transport.memory import Clock, MemoryNetwork
 from joulemesh.deploy.view import View
-from joulemesh.deploy.virtual.audit import InvariantError
-from joulemesh.deploy.virtual.hardware import Battery, Ceiling, Disk, VirtualLearner
-from joulemesh.deploy.virtual.setup import VirtualPlanner
+from joulemesh.testing.fleets.audit import InvariantError
+from joulemesh.testing.fleets.hardware import Battery, Ceiling, Disk, VirtualLearner
+from joulemesh.testing.fleets.network import Clock, MemoryNetwork
+from joulemesh.testing.fleets.setup import VirtualPlanner
 
 _ANSWER_S = 1.0
 _NEVER = 10**9  # iterations between evaluations

@@ -20,7 +20,7 @@ from joulemesh.aggregation.route import Route, Subgraph
 from joulemesh.aggregation.scheme import Conditions, Scheme, choose
 from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.device.continuation import first_view
-from joulemesh.deploy.plans import Price
+from joulemesh.deploy.effects import Price
 from joulemesh.deploy.view import View
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions

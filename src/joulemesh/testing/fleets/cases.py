@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 
-from joulemesh.deploy.transport.memory import Weather
-from joulemesh.deploy.virtual.setup import Links, Setup, VirtualPlanner, exchanges
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario.pattern import ExchangePattern
+from joulemesh.testing.fleets.network import Weather
+from joulemesh.testing.fleets.setup import Links, Setup, VirtualPlanner, exchanges
 
 FaultKind = Literal[
     "crash",

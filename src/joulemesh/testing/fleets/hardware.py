@@ -26,7 +26,7 @@ from joulemesh.aggregation.route import Route
 from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.effects import Commit, Durable
 from joulemesh.deploy.messages import Given, Message, Part
-from joulemesh.deploy.virtual.setup import Setup
+from joulemesh.testing.fleets.setup import Setup
 
 Memory = Mapping[str, NDArray[Any]]
 
@@ -167,7 +167,7 @@ class Battery:
 
 
 class Ceiling:
-    """What may have been spent by the time of a crash; see `joulemesh.deploy.device.ceiling`.
+    """What may have been spent by the time of a crash; see `joulemesh.deploy.device.store`.
 
     Args:
         capacity_j: of the battery.

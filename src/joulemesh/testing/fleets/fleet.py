@@ -18,15 +18,13 @@ from joulemesh.deploy.effects import Commit, Durable, Effect, End, Event, Send, 
 from joulemesh.deploy.messages import Flood, Message
 from joulemesh.deploy.node.council import UNREACHED
 from joulemesh.deploy.node.node import Node
-from joulemesh.deploy.settings import Settings
-from joulemesh.deploy.transport.memory import Clock, MemoryNetwork
-from joulemesh.deploy.view import View
-from joulemesh.deploy.virtual.audit import Audit, InvariantError, majority_of
-from joulemesh.deploy.virtual.cases import Case, Fault
-from joulemesh.deploy.virtual.hardware import Battery, Disk, VirtualSigner
-from joulemesh.deploy.virtual.machine import Machine, NodeLike
-from joulemesh.deploy.virtual.oracle import check_history
-from joulemesh.deploy.virtual.setup import Links, VirtualPlanner
+from joulemesh.deploy.view import Settings, View
+from joulemesh.testing.fleets.audit import Audit, InvariantError, check_history, majority_of
+from joulemesh.testing.fleets.cases import Case, Fault
+from joulemesh.testing.fleets.hardware import Battery, Disk, VirtualSigner
+from joulemesh.testing.fleets.machine import Machine, NodeLike
+from joulemesh.testing.fleets.network import Clock, MemoryNetwork
+from joulemesh.testing.fleets.setup import Links, VirtualPlanner
 
 MakeNode = Callable[[Machine, Case], NodeLike]
 Watch = Callable[[float, int, Event, Sequence[Effect]], None]
