@@ -90,6 +90,7 @@ _FAILED = [
     5748,
     6318,
     6400,
+    6989,
     7142,
     7213,
 ]
@@ -105,7 +106,8 @@ def test_what_once_failed_beyond_the_first_500_holds(seed: int) -> None:
     average of what it had trained before; 5107: who is cut off with the last average is not done;
     2030: all that one failure has stopped wait for each other; 2802: an old copy of a folder does
     not vote; 2828, 3683: those who hold the parameters cannot pay for giving them to newcomers;
-    5429, 7213: who is short of joules does not leave; 5748: recalls to an earlier run do not count;
+    6989: who has ended needs no gift; 5429, 7213: who is short of joules does not leave;
+    5748: recalls to an earlier run do not count;
     3907, 6400: a device that has lost its folder does not vote, and 611: not for longer than until
     a view has taken it in; 850, 921, 2570: nobody can pay for giving what others lack; 5420: some
     have ended, and serve the others; 6318: a slow learner stops the fleet each time; 7142: without

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from joulemesh.deploy.messages import OVER, Account, Beat, Recall, signed_text
 from joulemesh.deploy.node.context import NodeContext, Watch
 from joulemesh.deploy.node.work import Work
+from joulemesh.deploy.view import FINISHED
 
 _RECENT = 4  # beats: an echo of one of the last so many shows that they arrive
 _HEALED = 2.0  # patiences, doubled for each view that has cut a link
@@ -250,11 +251,16 @@ class Signs:
             self._context.timer("soon", self._context.settings.tick_s / 8.0)
 
     def heard(self, beat: Beat) -> None:
-        """A neighbour knows who has finished; in another view, that says nothing of this one."""
+        """A neighbour knows who has finished.
+
+        In another view, that says nothing of this one, unless this one has no iteration: nothing
+        that the neighbour ended with is done again then, and it waits for no gift.
+        """
         context = self._context
-        if beat.view != context.view.number:
+        over = beat.phase == OVER and beat.iteration == context.on_disk.commit.iteration
+        if beat.view != context.view.number and not (over and context.view.digest == FINISHED):
             return
-        if beat.phase == OVER and beat.iteration == context.on_disk.commit.iteration:
+        if over:
             self._over = True
         if not self._finished.issuperset(beat.finished):
             self._finished.update(beat.finished)
