@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,15 +48,6 @@ def test_a_deadline_alone_is_the_only_limit_of_time(
     assert (assumed(Scenario(budget=given_s)) & limits) == (
         set() if given_s else {"budget.total_s"}
     )
-
-
-def test_what_is_said_of_the_plan_holds_beside_the_default() -> None:
-    one = Scenario().override({"plan.iterations": 40})
-    plan = joulemesh.plan(one)
-    assert plan.iterations == 40
-    assert (one.plan.rounds, one.plan.aggregation) == ("spread", "auto")
-    assert {"plan.rounds", "plan.aggregation"} <= assumed(one)
-    assert "plan.iterations" not in assumed(one)
 
 
 # The radio -------------------------------------------------------------------------------------
@@ -127,26 +117,6 @@ def test_devices_stay_where_they_are_when_their_radio_changes() -> None:
     assert Scenario.preset("adaptive").override({"network.profile": "wifi"}).network.area_m == 500.0
 
 
-def test_a_table_gives_the_radios_power(tmp_path: Path) -> None:
-    (tmp_path / "d.csv").write_text("transmit_power_w,energy_j\n0.1,9\n0.2,9\n0.3,9\n")
-    one = Scenario(devices={"table": str(tmp_path / "d.csv")})
-    assert joulemesh.plan(one).ground.world.devices.transmit_power_w.tolist() == [0.1, 0.2, 0.3]
-    assert one.origin("network.bandwidth_hz") == WIFI
-
-
-def test_measured_links_need_no_radio(tmp_path: Path) -> None:
-    links = tmp_path / "links.csv"
-    links.write_text("i,j,rate_bps\n0,1,5e6\n1,2,5e6\n2,0,4e6\n")
-    one = Scenario(devices={"count": 3}, network={"links": str(links)})
-    assert one.network.profile is None
-    assert not [figure for figure in figures(one) if figure.origin == WIFI]
-    for text in (one.to_toml(), one.to_toml(comments=True)):
-        assert Scenario.from_toml(text) == one
-    assert Scenario.from_json(one.to_json()) == one
-    with pytest.raises(joulemesh.ScenarioError, match=r"beside network\.profile = 'wifi'"):
-        one.override({"network.profile": "wifi"})
-
-
 def test_gains_and_places_of_the_users_own_go_over_the_default_radio(tmp_path: Path) -> None:
     (tmp_path / "gains.csv").write_text("i,j,gain\n0,1,1e-8\n1,2,1e-8\n0,2,1e-8\n")
     by_gain = Scenario(devices={"count": 3}, network={"gains": str(tmp_path / "gains.csv")})
@@ -202,20 +172,3 @@ def test_ideal_links_reach_anywhere() -> None:
     far = {"network.profile": "ideal", "network.area_m": 5e4, "budget.energy_j": 1e5}
     more = {"budget.total_s": 1e4, "plan.iterations": 1}
     assert not beyond_reach(Scenario().override({**far, **more}))
-
-
-def test_what_arrives_by_hand() -> None:
-    """13 dBm over 40.2 + 30 log10(67) = 95 dB of loss."""
-    loss_db = 40.2 + 30 * np.log10(67.0)
-    wifi = radio("wifi")
-    (arrives,) = wifi.received_dbm(np.array([0.66]), np.array([10 ** (-loss_db / 10)]))
-    assert arrives == pytest.approx(13 - loss_db)
-    assert arrives == pytest.approx(wifi.reach_dbm, abs=0.05)
-
-
-def test_two_devices_on_the_default_ring_name_the_edit() -> None:
-    two = Scenario(devices={"count": 2})
-    with pytest.raises(joulemesh.ScenarioError, match="ring") as refusal:
-        joulemesh.plan(two)
-    assert 'network.topology = "complete"' in str(refusal.value)
-    assert joulemesh.plan(two.override({"network.topology": "complete"})).iterations

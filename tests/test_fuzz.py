@@ -1,4 +1,4 @@
-"""Scenario files, device tables and gains that nobody would write, or somebody did by mistake.
+"""Scenario files that nobody would write, or somebody did by mistake.
 
 Whatever lies on the disk, loading and planning end soon, within little memory, and either give a
 plan or refuse with one line.
@@ -31,7 +31,7 @@ LIMIT_S = 20.0  # of processor time, since other work on a machine slows a case 
 WAIT_S = 300.0  # of waiting, for what does not compute
 ROOM_BYTES = 2 * 2**30  # above what the process holds already
 
-FEW: dict[str, Any] = {"max_examples": 100, "derandomize": True}
+FEW: dict[str, Any] = {"max_examples": 60, "derandomize": True}
 QUIET: dict[str, Any] = {
     "deadline": None,
     "database": None,
@@ -272,27 +272,6 @@ def scenario_texts(draw: st.DrawFn) -> str:
     return whole(sections)
 
 
-PIECES = [b"", b"=", b"[", b"]", b"{", b"}", b'"', b"'", b"#", b",", b".", b"-", b"\n", b"\r", b" "]
-PIECES += [b"9", b"e308", b"nan", b"inf", b"true", b"\\u0000", b"\xff", b"\n[devices]\n", b'"""']
-
-
-@st.composite
-def damaged_files(draw: st.DrawFn) -> bytes:
-    """A good file with bytes changed, cut, doubled; or any bytes at all; or a deep one."""
-    kind = draw(st.sampled_from(["bytes", "deep", "edit", "edit", "edit"]))
-    if kind == "bytes":
-        return draw(st.binary(max_size=200))
-    if kind == "deep":
-        depth, pair = draw(st.integers(1, 20_000)), draw(st.sampled_from(["[]", "{a=", "a."]))
-        field = draw(st.sampled_from(["seed", "[devices]\ncount", "[devices]\ncpu_hz"]))
-        return f"{field} = {pair[0] * depth}".encode() if pair == "[]" else (pair * depth).encode()
-    content = bytearray(joulemesh.Scenario().to_toml(comments=True).encode())
-    for _ in range(draw(st.integers(1, 4))):
-        at, length = draw(st.integers(0, len(content))), draw(st.integers(0, 30))
-        content[at : at + length] = draw(st.sampled_from(PIECES) | st.binary(max_size=3))
-    return bytes(content)
-
-
 def scenarios(folder: Path, text: str | bytes) -> None:
     path = folder / "scenario.toml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
@@ -303,72 +282,6 @@ def scenarios(folder: Path, text: str | bytes) -> None:
 @given(text=scenario_texts())
 def test_odd_values(folder: Path, text: str) -> None:
     scenarios(folder, text)
-
-
-@settings(**FEW, **QUIET)
-@given(text=damaged_files())
-def test_damaged_files(folder: Path, text: bytes) -> None:
-    scenarios(folder, text)
-
-
-# Tables -------------------------------------------------------------------------------------------
-
-HEADERS = ["cpu_hz", "energy_j", "transmit_power_w", "samples", "x_m", "y_m", "profile", "count"]
-HEADERS += ["i", "j", "gain", "", "é", "i"]
-CELLS = ["0", "1", "2", "3", "1e9", "0.5", "-1", "nan", "inf", "1e400", "", " ", "x", '"', '"a\nb"']
-CELLS += ["1,5", "1;5", "½", "٣", "0x10", "1_0", "\0", "9" * 400, "a" * 200_000]
-CODES = ["utf-8"] * 6 + ["utf-8-sig", "utf-16", "utf-16-le", "latin-1", "utf-32", "utf-7"]
-
-
-@st.composite
-def tables(draw: st.DrawFn, columns: tuple[str, ...]) -> bytes:
-    """A table that has, or nearly has, the columns that are looked for."""
-    if draw(st.integers(0, 9)) == 0:
-        return draw(st.binary(max_size=300))
-    header = [*columns, *draw(st.lists(st.sampled_from(HEADERS), max_size=2))]
-    rows = draw(st.sampled_from([0, 1, 3, 5, 5, 5, 8, 3000]))
-    good = [str(k % 5) if name in "ij" else "1e-9" for k in range(2) for name in header]
-    lines = [header]
-    for k in range(rows):
-        ends = {"i": str(k % 5), "j": str((k + 1) % 5)}
-        lines.append([ends.get(name, good[-1]) for name in header])
-    for _ in range(draw(st.integers(0, 3))):
-        line = lines[draw(st.integers(0, min(len(lines), 9) - 1))]
-        match draw(st.sampled_from(["cell", "cell", "cell", "longer", "shorter"])):
-            case "cell" if line:
-                line[draw(st.integers(0, len(line) - 1))] = draw(st.sampled_from(CELLS))
-            case "longer":
-                line.append("1")
-            case _:
-                del line[-1:]
-    end = draw(st.sampled_from(["\n", "\r\n", "\r"]))
-    between = draw(st.sampled_from([","] * 8 + [";", "\t"]))
-    text = end.join(between.join(line) for line in lines)
-    return text.encode(draw(st.sampled_from(CODES)), "replace")
-
-
-USES: list[tuple[tuple[str, ...], dict[str, dict[str, Any]]]] = [
-    (("cpu_hz", "energy_j"), {"devices": {"table": "fuzzed.csv"}, "plan": {"iterations": 3}}),
-    (("x_m", "y_m"), {"devices": {"table": "fuzzed.csv"}, "network": {"topology": "complete"}}),
-    (("i", "j"), {"devices": {"count": 5}, "network": {"topology": "fuzzed.csv"}}),
-    (("i", "j", "gain"), {"devices": {"count": 5}, "network": {"gains": "fuzzed.csv"}}),
-    (("t", "i", "j", "gain"), {"devices": {"count": 3}, "network": {"fading": "trace:fuzzed.csv"}}),
-    (("gain", "j"), {"devices": {"count": 2}, "training": {"dataset": "fuzzed.csv", "label": "j"}}),
-]
-
-
-def on_tables(folder: Path, data: st.DataObject) -> None:
-    columns, sections = data.draw(st.sampled_from(USES))
-    (folder / "fuzzed.csv").write_bytes(data.draw(tables(columns)))
-    path = folder / "table.toml"
-    path.write_text(whole({**sections, "budget": {"energy_j": 5.0} if "i" in columns else {}}))
-    check(path)
-
-
-@settings(**FEW, **QUIET)
-@given(data=st.data())
-def test_odd_tables(folder: Path, data: st.DataObject) -> None:
-    on_tables(folder, data)
 
 
 # Enormous ones ------------------------------------------------------------------------------------
@@ -453,15 +366,3 @@ def piece_of(number: int, examples: int, case: Callable[..., None], **drawn: Any
 @pytest.mark.parametrize("number", sample(range(50), 2))
 def test_thousands_of_odd_values(folder: Path, number: int) -> None:
     piece_of(number, PIECE, lambda text: scenarios(folder, text), text=scenario_texts())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", sample(range(20), 2))
-def test_thousands_of_damaged_files(folder: Path, number: int) -> None:
-    piece_of(number, PIECE, lambda text: scenarios(folder, text), text=damaged_files())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", sample(range(30), 2))
-def test_thousands_of_odd_tables(folder: Path, number: int) -> None:
-    piece_of(number, PIECE, lambda data: on_tables(folder, data), data=st.data())

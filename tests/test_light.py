@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import joulemesh
 from joulemesh.base.optional import EXTRAS
 from tests import light
 from tests.deploy.test_node_process import LEARNER
@@ -68,34 +66,12 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
     return found  # type: ignore[no-any-return]
 
 
-def test_what_is_absent_is_what_the_extras_bring() -> None:
-    absent = light.absent("base")
-    assert {"jax", "optax", "flax", "matplotlib", "pandas", "pytest"} <= absent
-    assert not {"numpy", "scipy", "pydantic", "typer", "rich", "safetensors"} & absent
-    assert "cryptography" in absent - light.absent("base", "deploy")
-
-
 def test_planning_and_looking_things_up_need_no_extra(
     done: dict[str, tuple[int, str, str]],
 ) -> None:
     for line in WORK:
         code, out, err = done[" ".join(line)]
         assert code == 0, f"{line}: {err or out}"
-
-
-def test_the_light_plan_is_the_plan(done: dict[str, tuple[int, str, str]]) -> None:
-    made = joulemesh.plan(joulemesh.Scenario.preset("default"))
-    found = json.loads(done["plan --json"][1])
-    assert found["spent_j"] == made.spent_j.tolist()
-    assert found["scheme"] == made.scheme
-
-
-def test_doctor_says_that_training_is_not_installed(
-    done: dict[str, tuple[int, str, str]],
-) -> None:
-    out = done["doctor"][1]
-    assert "training needs it (pip install 'joulemesh[jax]')" in out
-    assert re.search(r"self-test +planned in .*; training was not tried\nall is well", out)
 
 
 def test_what_needs_more_is_refused_in_a_line_with_the_extra_and_writes_nothing(
@@ -108,19 +84,6 @@ def test_what_needs_more_is_refused_in_a_line_with_the_extra_and_writes_nothing(
         fix = f"which is not installed; pip install 'joulemesh[{extra}]'"
         assert err == f"error: {reason}, {fix}\n"
     assert "never" not in done["left"][1]
-
-
-def test_names_of_the_package_say_the_same(tmp_path: Path) -> None:
-    ended = light.python(
-        tmp_path,
-        "-c",
-        "import joulemesh\n"
-        "for act in (joulemesh.run, joulemesh.compare, joulemesh.tune):\n"
-        "    try: act(joulemesh.Scenario())\n"
-        "    except ImportError as error: print(error)\n",
-    )
-    fix = "training needs JAX, which is not installed; pip install 'joulemesh[jax]'\n"
-    assert (ended.stdout, ended.stderr) == (3 * fix, "")
 
 
 def test_the_table_of_optional_packages_agrees_with_the_extras() -> None:

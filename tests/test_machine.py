@@ -108,27 +108,6 @@ def test_affinity_is_respected() -> None:
     assert done.stdout.split() == ["1"]
 
 
-def test_memory_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = machine.memory_bytes()
-
-    def unknown(name: str) -> int:
-        raise ValueError("unrecognized configuration name")
-
-    monkeypatch.setattr(os, "sysconf", unknown)
-    monkeypatch.setenv("PATH", "/nowhere")  # no sysctl either
-    assert machine.memory_bytes() == sys.maxsize
-    assert told < sys.maxsize
-
-
-def test_memory_as_macos_tells_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    tool = tmp_path / "sysctl"
-    tool.write_text('#!/bin/sh\n[ "$*" = "-n hw.memsize" ] && echo 17179869184\n')
-    tool.chmod(0o755)
-    monkeypatch.setattr(os, "sysconf", lambda name: -1)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert machine.memory_bytes() == 2**34
-
-
 def test_memory_is_what_the_control_group_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import joulemesh
-from joulemesh.base.errors import InfeasibleError, ScenarioError, called
+from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.orders import Orders, orders
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
@@ -64,27 +64,6 @@ def test_tables_and_events_name_devices(farm: Plan, leaving: Plan) -> None:
     assert all(name in said(leaving) for name in gone)
 
 
-def test_figures_name_devices(farm: Plan) -> None:
-    figure = plan_figure(farm)
-    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
-    ticks = [one.get_text() for axes in figure.axes for one in axes.get_xticklabels()]
-    rows = [one.get_text() for axes in figure.axes for one in axes.get_yticklabels()]
-    for name in (*NAMES[:3], r"<hut>\$"):  # not the beginning of a formula
-        assert name in texts
-        assert name in ticks
-        assert name in rows
-    figure.savefig(io.BytesIO(), format="svg")
-
-
-def test_the_report_and_the_notebook_name_devices(farm: Plan) -> None:
-    data = chart_data(farm, {}, None)
-    assert data["names"] == NAMES
-    page = farm._repr_html_()
-    assert "<title>device 0 (gate): " in page
-    assert "<title>device 3 (&lt;hut&gt;$): " in page
-    assert "<hut>" not in page
-
-
 def test_files_and_frames_name_devices(farm: Plan, tmp_path: Path) -> None:
     assert tuple(json.loads(farm.to_json())["names"]) == NAMES
     assert tuple(farm.frame()["name"]) == NAMES
@@ -124,13 +103,6 @@ def test_refusals_of_runs_name_devices(scenario: Scenario) -> None:
         joulemesh.run(scenario.override(changes), data=data)
 
 
-def test_notes_name_devices(tmp_path: Path) -> None:
-    rows = "".join(f"{name},{9 if k else 9e6}\n" for k, name in enumerate(NAMES))
-    (tmp_path / "d.csv").write_text(f"name,energy_j\n{rows}", "utf-8")
-    rich = Scenario(devices={"table": str(tmp_path / "d.csv")}, plan={"iterations": 20})
-    assert "device 0 (gate) has" in " ".join(joulemesh.plan(rich).notes)
-
-
 # Without ----------------------------------------------------------------------------------------
 
 
@@ -144,10 +116,3 @@ def test_without_names_nothing_speaks_of_them() -> None:
     axes = plan_figure(plan).axes[2]
     assert [one.get_text() for one in axes.get_xticklabels()] == ["0", "1", "2", "3"]
     assert axes.get_xlabel() == "device i"
-
-
-def test_a_name_does_not_break_a_sentence() -> None:
-    odd = ("two\nlines", "x" * 100)
-    assert called(0, odd) == "device 0 (two lines)"
-    assert called(1, odd) == f"device 1 ({'x' * 59}…)"
-    assert called(2, odd) == called(2) == "device 2"

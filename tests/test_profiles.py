@@ -27,12 +27,6 @@ def entries(file: str) -> dict[str, dict[str, Any]]:
 # The tables ------------------------------------------------------------------------------------
 
 
-def test_the_names_in_the_code_are_those_in_the_files() -> None:
-    assert tuple(entries("devices.toml")) == DEVICES
-    assert tuple(entries("radios.toml")) == RADIOS
-    assert len({*DEVICES, *RADIOS}) == len(DEVICES) + len(RADIOS)
-
-
 @pytest.mark.parametrize("name", [*DEVICES, *RADIOS])
 def test_every_figure_of_a_profile_has_a_source(name: str) -> None:
     profile = find(name)
@@ -95,22 +89,6 @@ def test_free_space_at_one_metre() -> None:
     assert radio("wifi").network["path_loss_reference_db"] == pytest.approx(loss_db, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("raspberry-pi-44", "raspberry-pi-4"), ("Raspberry Pi 5", "raspberry-pi-5"), ("zzz", "known")],
-)
-def test_unknown_names_are_one_line_with_the_known_ones(name: str, hint: str) -> None:
-    with pytest.raises(joulemesh.ScenarioError) as refusal:
-        Scenario(devices={"profile": name})
-    text = str(refusal.value)
-    assert text.startswith(f"devices.profile: {name!r} is unknown; ")
-    assert hint in text
-    assert "jetson-nano" in text
-    assert "\n" not in text
-    with pytest.raises(joulemesh.ScenarioError, match=r"network\.profile: 'wify' .*mean 'wifi'"):
-        Scenario(network={"profile": "wify"})
-
-
 # In a scenario ---------------------------------------------------------------------------------
 
 
@@ -143,21 +121,6 @@ def test_what_is_given_wins() -> None:
     assert profile_notes(Scenario()) == []
 
 
-def test_what_is_said_last_wins() -> None:
-    one = Scenario.preset("adaptive").override({"devices.profile": "laptop"})
-    assert one.devices.cpu_hz == 1.6e9  # though the preset gives 2 GHz
-    two = one.override({"devices.profile": "esp32", "devices.cpu_hz": 160e6})
-    assert (two.devices.cpu_hz, two.devices.capacitance) == (
-        160e6,
-        device("esp32").devices["capacitance"],
-    )
-    assert two.override({"seed": 3}).devices == two.devices
-    air = one.override({"network.profile": "lora"}).override({"network.profile": "wifi"})
-    assert (air.network.max_rate_bps, air.devices.transmit_power_w) == (65e6, 0.66)
-    none = air.override({"network.profile": None})
-    assert (none.network.max_rate_bps, none.devices.transmit_power_w) == (None, 1.0)
-
-
 def test_a_mixed_fleet_by_a_column(tmp_path: Path) -> None:
     table = tmp_path / "fleet.csv"
     table.write_text("profile,energy_j\nraspberry-pi-4,30\nesp32,2\njetson-nano,60\n")
@@ -175,15 +138,6 @@ def test_a_mixed_fleet_by_a_column(tmp_path: Path) -> None:
     three = two.override({"devices.table": str(other)})
     assert three.devices.count == 4
     assert three.devices.cpu_hz == (1.6e9, 1.6e9, 240e6, 240e6)
-
-
-def test_a_bad_cell_is_named(tmp_path: Path) -> None:
-    table = tmp_path / "fleet.csv"
-    table.write_text("profile,energy_j\nesp32,2\nesp-32,2\n")
-    with pytest.raises(
-        joulemesh.ScenarioError, match=r"fleet.csv, row 3, column 'profile': 'esp-32"
-    ):
-        Scenario(devices={"table": str(table)})
 
 
 def test_a_mixed_fleet_by_a_list() -> None:

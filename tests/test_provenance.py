@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import tomllib
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -34,27 +32,6 @@ def test_one_default_in_code_presets_files_and_init(tmp_path: Path) -> None:
     assert commented.given == {}  # what nobody chose stays assumed
     for section in SECTIONS:
         assert getattr(Scenario(**{section: {}}), section) == getattr(default, section)
-
-
-def test_the_default_plans_alike_wherever_it_comes_from(tmp_path: Path) -> None:
-    (tmp_path / "empty.toml").write_text("")
-    shown = [
-        CliRunner().invoke(app, ["plan", *where]).output
-        for where in ([], ["--preset", "default"], [str(tmp_path / "empty.toml")])
-    ]
-    assert shown[0] == shown[1] == shown[2]
-    assumed = " ".join(shown[0].partition("\nassumed ")[2].split())  # wrapped on a terminal
-    for figure in ("profile wifi", "iterations auto", "rounds spread", "aggregation auto"):
-        assert figure in assumed
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_what_a_preset_leaves_out_has_the_default(name: str) -> None:
-    presets = resources.files("joulemesh.scenario") / "presets"
-    text = (presets / f"{name}.toml").read_text("utf-8")
-    stated = tomllib.loads(text)
-    assert Scenario(**stated) == Scenario.preset(name)
-    assert name == "default" or stated["network"]["profile"] == "ideal"
 
 
 def test_a_commented_file_gives_what_was_given(tmp_path: Path) -> None:
@@ -119,20 +96,6 @@ def test_files_tables_and_profiles_are_named(tmp_path: Path) -> None:
     assert set(one.given) == {"devices.table", "devices.transmit_power_w", "network.profile"}
 
 
-def test_many_profiles_are_counted_briefly() -> None:
-    names = ["esp32", "laptop", "esp32", "jetson-nano", "stm32f411"]
-    one = Scenario(devices={"profile": names})
-    assert str(one.origin("devices.cpu_hz")) == "from profile esp32, laptop, jetson-nano, …"
-    assert one.origin("devices.count") == GIVEN  # the list itself counts them
-
-
-@pytest.mark.parametrize("name", ["deadline_s", "budget.deadline", "", "devices", "x" * 500])
-def test_an_unknown_field_has_no_origin(name: str) -> None:
-    with pytest.raises(joulemesh.ScenarioError, match="is not a field of a scenario") as refusal:
-        Scenario().origin(name)
-    assert len(str(refusal.value)) < 200
-
-
 def test_origins_do_not_count_when_scenarios_are_compared() -> None:
     one, two = Scenario(), Scenario(devices={"count": 20})
     assert one == two
@@ -170,24 +133,6 @@ def test_a_table_replaces_what_an_earlier_statement_gives(tmp_path: Path) -> Non
     assert two.origin("budget.energy_j") == GIVEN
     with pytest.raises(joulemesh.ScenarioError, match=r"devices\.count is 4 .* 3 rows"):
         one.override({"devices.count": 4})
-
-
-def test_a_list_of_profiles_replaces_an_earlier_count() -> None:
-    one = Scenario.preset("adaptive").override({"devices.profile": ["esp32", "laptop"]})
-    assert one.devices.count == 2
-
-
-def test_a_whole_scenario_can_take_another_table(tmp_path: Path) -> None:
-    """Written out whole, a scenario repeats the figures of its table and profiles."""
-    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
-    first.write_text("profile,energy_j\nesp32,10\nlaptop,20\n")
-    second.write_text("cpu_hz\n1e9\n2e9\n3e9\n")
-    whole = Scenario.from_json(Scenario(devices={"table": str(first)}).to_json())
-    two = whole.override({"devices.table": str(second)})
-    assert (two.devices.count, two.devices.cpu_hz) == (3, "cpu_hz")
-    assert two.devices.profile is None
-    assert two.devices.capacitance == Scenario().devices.capacitance
-    assert two.budget.energy_j == Scenario().budget.energy_j
 
 
 def test_a_statement_returns_when_what_replaced_it_is_taken_back() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-import joulemesh
 from joulemesh import registries
 from joulemesh.base import own_code
 from joulemesh.base.errors import ScenarioError
@@ -23,8 +22,6 @@ from joulemesh.base.registry import Registry
 from joulemesh.cli.main import main
 from joulemesh.registries import REGISTRIES
 from tools.reading import DOCS, blocks
-
-HOME = Path(joulemesh.__file__).parent
 
 HALVES = """
 import numpy as np
@@ -69,10 +66,6 @@ def test_every_built_in_entry_is_registered_by_its_home(registry: Registry[Any])
         assert registry[name].description
 
 
-# They write on a route which scheme it belongs to, and serve two schemes each.
-NAME_ROUTES = {"aggregation/gossip.py", "aggregation/ring.py", "aggregation/tree.py"}
-
-
 @cache
 def texts(path: Path) -> set[str]:
     """All texts in a module."""
@@ -81,42 +74,6 @@ def texts(path: Path) -> set[str]:
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-
-
-# Methods ("fixed", "inverse"), the weights of a mean ("uniform"), figures of a summary ("accuracy",
-# "loss") and a "geometric" "grid" of numbers have these names, too.
-HOMONYMS = {
-    "none",
-    "fixed",
-    "inverse",
-    "spread",
-    "uniform",
-    "accuracy",
-    "loss",
-    "geometric",
-    "grid",
-}
-
-
-@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
-def test_names_of_entries_are_listed_in_one_place(registry: Registry[Any]) -> None:
-    """Elsewhere two names of one registry would be another list, or a chain of comparisons."""
-    homes = {*registry._homes.values()}
-    lists = []
-    for path in HOME.rglob("*.py"):
-        here = path.relative_to(HOME)
-        # Simulated fleets choose among them, as a user's script would.
-        if (
-            ".".join(["joulemesh", *here.with_suffix("").parts]) in homes
-            or str(here) in NAME_ROUTES
-            or here.name == "registries.py"
-            or "virtual" in here.parts
-        ):
-            continue
-        named = texts(path) & {*registry.built_in}
-        if len(named - HOMONYMS) > 1:
-            lists.append(f"{here}: {', '.join(sorted(named))}")
-    assert not lists
 
 
 def command(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -240,19 +197,6 @@ METRICS.register(Metric("mine", "share of errors", lambda logits, y: logits.argm
 }
 
 
-def test_every_registry_has_an_entry_from_outside() -> None:
-    """Fields of OWN choose from each of them, so that what follows holds for every kind."""
-    named = {name for text in OWN.values() for name in texts_of(text)}
-    constants = {name for name, value in vars(registries).items() if isinstance(value, Registry)}
-    assert constants <= named
-    assert len(OWN) == len(REGISTRIES)
-
-
-def texts_of(code: str) -> set[str]:
-    """Names that some code uses."""
-    return {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
-
-
 @pytest.fixture
 def typed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -275,38 +219,6 @@ def typed(
 
 
 COMPARED = ("--methods", "adaptive,fixed:1", "--seeds", "1", "--cache", "kept", "--json")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("field", OWN)
-def test_a_users_file_adds_an_entry_that_is_planned_run_and_compared(
-    field: str, typed: Callable[..., tuple[int, str, str]]
-) -> None:
-    Path("own.py").write_text(OWN[field])
-    Path("small.toml").write_text(SMALL)
-    asked: tuple[str, ...] = (
-        "small.toml",
-        "--set",
-        "network.topology=complete",
-        "--set",
-        f"{field}=mine",
-    )
-    code, _, said = typed("plan", *asked)
-    assert code == 2
-    assert f"{field}: " in said
-    assert "--load FILE.py adds your own" in said
-    assert said.count("\n") == 1
-    assert '"mine"' in typed("schema", "--load", "own.py")[1]
-    asked = (*asked, "--load", "own.py")
-    code, planned, said = typed("plan", *asked, "--json")
-    assert code == 0, said
-    assert json.loads(planned)["iterations"] == 4
-    code, _, said = typed("run", *asked, "--out", "r")
-    assert code == 0, said
-    assert Path("r/inputs/own.py").read_text() == OWN[field]
-    code, compared, said = typed("compare", *asked, *COMPARED)
-    assert code == 0, said
-    assert len(json.loads(compared)["methods"]) == 2
 
 
 def test_one_file_with_an_entry_of_every_kind_is_planned_run_and_compared(

@@ -27,20 +27,11 @@ def devices_of(scenario: Scenario) -> DeviceArrays:
 # Reading ---------------------------------------------------------------------------------------
 
 
-def test_a_folder_is_no_table(tmp_path: Path) -> None:
-    with pytest.raises(joulemesh.ScenarioError, match="Is a directory"):
-        read_table(tmp_path)
-
-
 def test_columns_by_name_blanks_and_quotes(tmp_path: Path) -> None:
     path = table(tmp_path, '\ufeffname , cpu_hz\n"a, b",1e9\n\n c ,2e9\n')
     columns = read_table(path)
     assert columns == {"name": ["a, b", "c"], "cpu_hz": ["1e9", "2e9"]}
     assert number_column(columns, "cpu_hz", path).tolist() == [1e9, 2e9]
-
-
-def test_a_columns_name_is_one_line(tmp_path: Path) -> None:
-    assert read_table(table(tmp_path, '"cpu\n hz",j\n1,2\n')) == {"cpu hz": ["1"], "j": ["2"]}
 
 
 @pytest.mark.parametrize(
@@ -87,17 +78,6 @@ def test_separators_and_decimal_commas_of_spreadsheets(text: str, tmp_path: Path
     assert number_column(columns, "energy_j", "d.csv").tolist() == [0.25, 10.0]
 
 
-def test_a_separator_within_a_name_is_part_of_it(tmp_path: Path) -> None:
-    assert read_table(table(tmp_path, "cpu_hz;where, roughly\n1e9;here\n2e9;there, or so\n")) == {
-        "cpu_hz": ["1e9", "2e9"],
-        "where, roughly": ["here", "there, or so"],
-    }
-    # A version with a point is no figure, nor is a size with a comma beside texts.
-    columns = read_table(table(tmp_path, "firmware;size;cpu_hz\n1.2;3,5;1,5\n2.0-rc;large;2,5\n"))
-    assert columns["firmware"] == ["1.2", "2.0-rc"]
-    assert columns["cpu_hz"] == ["1.5", "2.5"]
-
-
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -127,14 +107,6 @@ def test_cells_that_are_no_finite_number_are_named(cell: str) -> None:
         number_column({"a": ["1", cell]}, "a", "t.csv")
 
 
-def test_a_long_cell_is_quoted_in_part() -> None:
-    """A quotation mark that is never closed makes a cell of the rest of the file."""
-    for unit in (None, "J"):
-        with pytest.raises(joulemesh.ScenarioError, match="row 2, column 'a'") as refusal:
-            number_column({"a": ["1,2,3\n" * 5000]}, "a", "t.csv", unit)
-        assert len(str(refusal.value)) < 200
-
-
 # The device table ------------------------------------------------------------------------------
 
 TABLE = "cpu_hz,energy_j,speed,x_m,y_m\n1e9,1,3e9,0,0\n2e9,2,4e9,3,4\n3e9,3,5e9,-10,0\n"
@@ -148,12 +120,6 @@ def test_columns_named_like_fields_are_taken_and_rows_are_devices(tmp_path: Path
     assert found.round_latency_s == pytest.approx([32e-6, 16e-6, 32e-6 / 3], rel=1e-12)
     world = build_world(scenario, np.full(3, 32.0))
     assert world.graph.positions_m.tolist() == [[0, 0], [3, 4], [-10, 0]]
-
-
-def test_a_table_with_semicolons_is_not_ignored(tmp_path: Path) -> None:
-    text = TABLE.replace(",", ";")
-    scenario = Scenario(devices={"table": table(tmp_path, text), "cycles_per_sample": 1000})
-    assert devices_of(scenario).energy_budget_j.tolist() == [1.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize("header", ["cpu_hz|energy_j", "CPU,battery"])
@@ -219,17 +185,6 @@ def test_a_table_replaces_the_presets_count_but_not_the_users_own(tmp_path: Path
     assert own.override({**change, "devices.count": 3}).devices.count == 3
 
 
-def test_another_table_replaces_the_first(tmp_path: Path) -> None:
-    one = Scenario(devices={"table": table(tmp_path, TABLE)})
-    more = table(tmp_path, "capacitance\n1e-27\n2e-27\n3e-27\n4e-27\n", "more.csv")
-    two = one.override({"devices.table": more})
-    assert two.devices.count == 4
-    assert two.devices.capacitance == "capacitance"
-    assert two.devices.cpu_hz == 2e9
-    assert two.budget.energy_j == Scenario().budget.energy_j
-    assert one.override({"seed": 3}).devices == one.devices
-
-
 @pytest.mark.parametrize(
     ("section", "field"), [("devices", "cpu_hz"), ("budget", "energy_j"), ("devices", "x_m")]
 )
@@ -246,41 +201,3 @@ def test_a_missing_column_is_refused_with_the_field_and_the_fix(
     assert "no column 'speed'" in text
     assert "add it or name another" in text
     assert "\n" not in text
-
-
-@pytest.mark.parametrize("cell", ["0", "-1"])
-def test_a_cell_of_the_wrong_sign_is_refused(cell: str, tmp_path: Path) -> None:
-    path = table(tmp_path, f"cpu_hz\n1e9\n{cell}\n1e9\n")
-    with pytest.raises(joulemesh.ScenarioError, match=r"row 3, column 'cpu_hz'.*above 0"):
-        joulemesh.plan(Scenario(devices={"table": path}))
-
-
-def test_a_column_without_a_table_is_refused() -> None:
-    for value in ("speed", "4g", "2e9"):
-        with pytest.raises(joulemesh.ScenarioError) as bad:
-            joulemesh.plan(Scenario(devices={"cpu_hz": value}))
-        assert f"devices.cpu_hz = {value!r}" in str(bad.value)
-        assert "write a number" in str(bad.value)
-
-
-def test_cells_may_have_units(tmp_path: Path) -> None:
-    text = "cpu_hz,battery,x_m,y_m\n1 GHz,1 Wh,0,0\n2e9,20 J,0.3 km,4\n3000 MHz,3,-10 cm,0\n"
-    scenario = Scenario(
-        devices={"table": table(tmp_path, text), "cycles_per_sample": 1000},
-        budget={"energy_j": "battery"},
-    )
-    found = devices_of(scenario)
-    assert found.energy_budget_j.tolist() == [3600.0, 20.0, 3.0]
-    assert 32e3 / found.round_latency_s == pytest.approx([1e9, 2e9, 3e9])
-    world = build_world(scenario, np.full(3, 32.0))
-    assert world.graph.positions_m[:, 0].tolist() == [0.0, 300.0, -0.1]
-
-
-def test_a_cell_of_the_wrong_kind_is_refused(tmp_path: Path) -> None:
-    path = table(tmp_path, "energy_j\n20 J\n5 min\n1\n")
-    with pytest.raises(joulemesh.ScenarioError) as bad:
-        joulemesh.plan(Scenario(devices={"table": path}))
-    assert str(bad.value) == (
-        f"{path}, row 3, column 'energy_j' = '5 min': this is a time; "
-        "give an energy such as '100 Wh' or joules"
-    )

@@ -96,16 +96,6 @@ def test_a_stop_leaves_nothing_behind(
     assert set(Path().iterdir()) == before
 
 
-@pytest.mark.slow
-def test_a_wide_interval_is_said_aloud(
-    learner: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("sleeps.py").write_text(
-        LEARNER.replace("time.sleep(0.001 * rounds)", "time.sleep(0.001 * rounds * iteration**2)")
-    )
-    assert "WIDE INTERVAL: step_s is uncertain by" in call(*learner, *QUICK)
-
-
 def test_links_and_help_are_not_taken_for_a_scenario() -> None:
     assert "calibrate links" in call("links", "--help")
     said = call("--help")

@@ -88,14 +88,6 @@ def test_json_prints_one_object_with_the_public_names(command: Command) -> None:
         assert name in record
 
 
-def test_out_keeps_the_arrays(command: Command, tmp_path: Path) -> None:
-    done = command("plan", "--out", "plan.npz", "--set", "plan.iterations=7")
-    assert done.code == 0
-    assert "wrote plan.npz" in done.out
-    with np.load(tmp_path / "plan.npz", allow_pickle=False) as file:
-        assert file["rounds"].shape == (7, 20)
-
-
 def test_out_writes_what_the_suffix_says(command: Command, tmp_path: Path) -> None:
     for name, first in (("p.csv", "iteration,device,rounds,"), ("p.json", '{"scheme": "tree-')):
         done = command("plan", "--out", name, "--set", "plan.iterations=7")
@@ -158,12 +150,6 @@ def test_json_of_a_refusal_is_its_data(command: Command) -> None:
     assert command("plan", *again).code == 0
 
 
-def test_schema_is_json_with_every_section(command: Command) -> None:
-    schema = json.loads(command("schema").out)
-    sections = {"seed", "devices", "network", "budget", "plan", "training", "bounds"}
-    assert set(schema["properties"]) == sections
-
-
 # --set -----------------------------------------------------------------------------------------
 
 
@@ -192,11 +178,6 @@ def test_set_reads_toml_values_and_bare_words(
 ) -> None:
     scenario = read_scenario(None, "default", [text])
     assert getattr(getattr(scenario, section), field) == value
-
-
-def test_the_last_of_several_sets_counts() -> None:
-    scenario = read_scenario(None, "default", ["seed=3", "devices.count=8", "seed=4"])
-    assert (scenario.seed, scenario.devices.count) == (4, 8)
 
 
 @pytest.mark.parametrize(
@@ -320,21 +301,6 @@ def test_bad_input_is_one_line_with_the_field_and_the_fix(
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_a_missing_file_is_refused(command: Command) -> None:
-    refused(command("plan", "none.toml"), "cannot read none.toml", "joulemesh init none.toml")
-
-
-def test_an_unknown_preset_is_refused(command: Command) -> None:
-    refused(
-        command("plan", "--preset", "papre"), "unknown preset 'papre'", "default, adaptive, paper"
-    )
-
-
-def test_a_file_and_a_preset_are_two_scenarios(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text("")
-    refused(command("plan", "s.toml", "--preset", "paper"), "s.toml and --preset paper", "--set")
-
-
 @pytest.mark.parametrize("where", ["missing/plan.npz", "file/plan.npz", "folder.csv"])
 def test_an_unwritable_out_is_refused_and_nothing_is_half_written(
     where: str, command: Command, tmp_path: Path
@@ -344,18 +310,6 @@ def test_an_unwritable_out_is_refused_and_nothing_is_half_written(
     refused(command("plan", "--out", where), f"cannot write {where}", "choose another place")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder.csv"]
     assert (tmp_path / "file").read_text() == "a file"
-
-
-def test_an_unwritable_init_is_refused(command: Command, tmp_path: Path) -> None:
-    refused(command("init", "missing/s.toml"), "cannot write missing/s.toml")
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_unknown_option_is_no_traceback(command: Command) -> None:
-    done = command("plan", "--bogus")
-    assert done.code == 2
-    assert "--bogus" in done.err
-    assert "Traceback" not in done.err
 
 
 # Through a process -----------------------------------------------------------------------------
@@ -377,16 +331,6 @@ def test_a_refusal_reaches_the_shell_as_one_line_and_code_2(tmp_path: Path) -> N
     assert done.stdout == ""
     assert done.stderr.startswith("error: budget.deadline_s:")
     assert done.stderr.count("\n") == 1
-
-
-def test_a_plan_reaches_the_shell(tmp_path: Path) -> None:
-    done = process(
-        "plan", "--json", "--out", "p.npz", "--set", "plan.iterations=100", folder=tmp_path
-    )
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert json.loads(done.stdout)["iterations"] == 100
-    assert [path.name for path in tmp_path.iterdir()] == ["p.npz"]
 
 
 def test_a_reader_that_stops_early_is_no_traceback(tmp_path: Path) -> None:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.commands import SMALL, Command
+from tests.commands import Command
 
 
 @pytest.fixture
@@ -95,26 +90,6 @@ def test_ctrl_c_says_how_to_go_on(command: Command, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_ctrl_c_in_earnest(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    program = [sys.executable, "-m", "joulemesh", "compare", "small.toml", "--seeds", "2"]
-    program += ["--cache", "kept", "--methods", "adaptive,gossip-learning,pens", "--json"]
-    child = subprocess.Popen(
-        program, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    until = time.monotonic() + 120
-    while not list(tmp_path.glob("kept/*/*.run")) and time.monotonic() < until:
-        time.sleep(0.05)
-    os.kill(child.pid, signal.SIGINT)
-    _, err = child.communicate(timeout=120)
-    assert child.returncode == 130
-    assert "Traceback" not in err
-    kept = len(list(tmp_path.glob("kept/*/*.run")))
-    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["computed"] == 6 - kept
-
-
-@pytest.mark.slow
 def test_worlds_from_command_to_folder(command: Command) -> None:
     terms = ("--methods", "adaptive,fixed:1", "--seeds", 1, "--worlds", 2, "--out", "study")
     code, out, err = command("small.toml", *terms)
@@ -130,14 +105,3 @@ def test_worlds_from_command_to_folder(command: Command) -> None:
     # One world more costs itself only.
     code, out, _ = command("small.toml", *terms[:5], 3, "--json")
     assert json.loads(out)["computed"] == 2
-
-
-def test_worlds_in_which_nothing_runs(command: Command) -> None:
-    poor = ("--methods", "adaptive", "--set", "budget.energy_j=1e-9", "--worlds", 2)
-    code, out, err = command("small.toml", *poor)
-    assert code == 2
-    assert "infeasible in 2 of 2 worlds" in " ".join(out.split())
-    assert "none of the methods could run" in err
-    code, _, err = command("small.toml", "--worlds", 0)
-    assert code == 2
-    assert "--worlds" in err

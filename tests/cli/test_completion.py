@@ -13,7 +13,7 @@ import pytest
 
 from joulemesh.cli import completion, node
 from joulemesh.methods import EQUAL, names
-from joulemesh.scenario import PRESETS, SECTIONS
+from joulemesh.scenario import PRESETS
 from joulemesh.scenario.given import absolute_paths
 from joulemesh.scenario.profiles import DEVICES, RADIOS
 from joulemesh.scenario.sections import FILES
@@ -75,11 +75,6 @@ def test_names_are_offered(line: str, offered: tuple[str, ...]) -> None:
     assert tuple(fish(line)) == tuple(offered)
 
 
-def test_explanations_are_offered() -> None:
-    assert "Raspberry Pi 4" in fish("joulemesh profiles raspberry-pi-4")["raspberry-pi-4"]
-    assert "battery" in fish("joulemesh plan --set budget.e")["budget.energy_j=100Wh"]
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_files_are_offered_for_every_field_that_is_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,12 +90,6 @@ def test_files_are_offered_for_every_field_that_is_one(
         section, _, field = name.partition(".")
         resolved = absolute_paths({section: {field: given}}, tmp_path)[section][field]
         assert file.path_in(resolved) == str(path)
-
-
-def test_every_field_is_offered() -> None:
-    offered = [name for name, _ in completion.settings("")]
-    fields = [f"{name}.{field}=" for name, kind in SECTIONS.items() for field in kind.model_fields]
-    assert offered == ["seed=", *fields]
 
 
 @pytest.mark.parametrize(
@@ -205,21 +194,6 @@ def test_bash_cuts_words_at_equals_signs_and_colons() -> None:
     assert bash("plan", "--set", "seed", "=", "3", "--pres") == ["--preset"]
 
 
-def test_files_are_left_to_the_shell() -> None:
-    assert bash("plan", "fle") == []
-    zsh: dict[str, Any] = {
-        "_JOULEMESH_COMPLETE": "complete_zsh",
-        "_TYPER_COMPLETE_ARGS": "joulemesh plan fle",
-    }
-    assert joulemesh(**zsh).strip() == "_files"
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_to_install_can_be_shown(shell: str) -> None:
-    script = joulemesh("--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
-    assert "_JOULEMESH_COMPLETE=complete_" + shell in script
-
-
 def with_command(folder: Path) -> dict[str, str]:
     """An environment in which `joulemesh` is this one, and the home folder is empty."""
     command = folder / "joulemesh"
@@ -227,45 +201,6 @@ def with_command(folder: Path) -> dict[str, str]:
     command.chmod(0o755)
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "HOME": str(folder)}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
-def test_in_a_real_fish(tmp_path: Path) -> None:
-    (tmp_path / "joulemesh.fish").write_text(joulemesh(_JOULEMESH_COMPLETE="source_fish"))
-    typed = "joulemesh run --set devices.profile=jetson-o"
-    asked = f"source {tmp_path}/joulemesh.fish; complete -C '{typed}'"
-    done = subprocess.run(
-        ["fish", "--no-config", "-c", asked],
-        capture_output=True, text=True, check=True, env=with_command(tmp_path), timeout=120,
-    )  # fmt: skip
-    assert done.stdout.split("\t")[0] == "devices.profile=jetson-orin-nano"
-
-
-# An interactive zsh in a pseudo-terminal; Tab is pressed, and what the line becomes is read.
-ZSH = r"""
-zmodload zsh/zpty
-zpty shell zsh -f -i
-zpty -w shell "PS1='> '; autoload -Uz compinit; compinit -u -d $1/dump; . $1/joulemesh.zsh"
-zpty -w shell 'echo READY-"NOW"'
-zpty -r shell seen '*READY-NOW*'
-zpty -w -n shell $'joulemesh profiles raspberry-pi-z\t'
-zpty -r shell seen '*raspberry-pi-zero-2*' && print -r -- completed
-zpty -d shell
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
-def test_in_a_real_zsh(tmp_path: Path) -> None:
-    (tmp_path / "joulemesh.zsh").write_text(joulemesh(_JOULEMESH_COMPLETE="source_zsh"))
-    (tmp_path / "ask.zsh").write_text(ZSH)
-    done = subprocess.run(
-        ["zsh", "-f", "ask.zsh", str(tmp_path)],
-        capture_output=True, text=True, check=True, env=with_command(tmp_path), timeout=120,
-        cwd=tmp_path,
-    )  # fmt: skip
-    assert done.stdout == "completed\n"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

@@ -53,11 +53,3 @@ def test_the_line_that_makes_powercap_readable(
     found = json.loads(said("--json"))["meters"]["powercap"]
     assert found["ready"] is False
     assert found["remedy"].splitlines()[0] == chmod
-
-
-def test_without_any_meter_doctor_says_what_else_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = meters.findings
-    monkeypatch.setattr(meters, "findings", lambda: real(MeterOptions(root=tmp_path)))
-    assert "meters     none (calibrate with --watts W or --meter FILE.csv)" in said()

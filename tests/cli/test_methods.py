@@ -54,13 +54,6 @@ def test_all_methods_are_listed_with_parameters_and_citations(command: Command) 
     assert "…" not in out
 
 
-def test_one_method_with_what_its_parameters_may_be(command: Command) -> None:
-    code, out, _ = command("methods", "pens")
-    assert code == 0
-    assert "a whole number of at least 1" in " ".join(out.split())
-    assert "fedavg" not in out
-
-
 def test_methods_as_json(command: Command) -> None:
     code, out, _ = command("methods", "--json")
     assert code == 0
@@ -91,14 +84,3 @@ def test_methods_of_the_users_own_are_listed(command: Command, tmp_path: Path) -
     assert not record["built_in"]
     _, out, _ = command("methods", "bare", "--load", "lazy.py", "--json")
     assert json.loads(out)[0]["citation"] is None
-
-
-def test_refusals_are_one_line(command: Command) -> None:
-    for arguments, words in (
-        (("methods", "fixd"), "method 'fixd' is unknown; did you mean 'fixed'?"),
-        (("methods", "--load", "none.py"), "--load none.py: there is no such file"),
-    ):
-        code, out, err = command(*arguments)
-        assert (code, out) == (2, "")
-        assert words in err
-        assert err.count("\n") == 1

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
 import sys
-import tomllib
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from joulemesh import templates
 from joulemesh.base.errors import ScenarioError
-from joulemesh.scenario import SECTIONS
-from joulemesh.scenario.profiles import DEVICES
 from joulemesh.templates import PROJECT, lay_out
 
 
@@ -71,36 +66,6 @@ def test_both_budgets_bind_somebody(tmp_path: Path) -> None:
     assert set(plan.binding) == {"energy", "time"}
 
 
-def test_no_template_is_forgotten() -> None:
-    inside = resources.files("joulemesh.templates").joinpath("project").iterdir()
-    assert sorted(path.name for path in inside if path.name != "__pycache__") == sorted(PROJECT)
-
-
-def test_every_field_of_the_scenario_is_explained_and_every_device_is_real() -> None:
-    text = templates._template("scenario.toml").read_text("utf-8")
-    for section, fields in tomllib.loads(text).items():
-        if isinstance(fields, dict):
-            assert set(fields) <= set(SECTIONS[section].model_fields)
-    lines = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
-    assert all("  # " in line for line in lines)
-    table = templates._template("devices.csv").read_text("utf-8")
-    rows = list(csv.DictReader(table.splitlines()))
-    assert {row["profile"] for row in rows} <= set(DEVICES)
-    assert len({row["name"] for row in rows}) == len(rows)
-
-
-def test_the_readme_names_every_file_and_command() -> None:
-    text = templates._template("README.md").read_text("utf-8")
-    assert all(f"`{name}`" in text for name in PROJECT if name != "README.md")
-    for line in ("python data.py", "joulemesh plan", "joulemesh run", "python model.py"):
-        assert f"$ {line}" in text
-
-
-def test_an_empty_folder_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert {path.name for path in lay_out(".")} == set(PROJECT)
-
-
 def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ScenarioError, match=r"is not empty \(it has notes\.txt\); name a new"):
@@ -124,16 +89,3 @@ def test_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ScenarioError, match="No space left"):
         lay_out(tmp_path / "fleet")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_refusals_are_one_line(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    done = subprocess.run(
-        [sys.executable, "-m", "joulemesh", "new", "."],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: . is not empty (it has notes.txt); name a new folder\n"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from joulemesh.base import own_code
-from joulemesh.cli.main import main
 from tests.commands import Command, Outcome
 
 HEAD = """import jax, jax.numpy as jnp
@@ -180,15 +179,3 @@ def test_a_defect_of_joulemesh_is_not_blamed_on_the_users_file(
     monkeypatch.setattr("joulemesh.study.compare.compare", broken)
     with pytest.raises(RuntimeError, match="ours"):
         command("")
-
-
-def test_the_option_is_in_the_help(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["joulemesh", "--help"])
-    monkeypatch.setenv("COLUMNS", "120")
-    with pytest.raises(SystemExit):
-        main()
-    page = capsys.readouterr().out
-    assert "--traceback" in page
-    assert "JOULEMESH_TRACEBACK" in page

@@ -7,13 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-from rich.text import Text
 
 from joulemesh.base.printable import printable
 from joulemesh.cli.main import main
-from joulemesh.views import terminal
-from joulemesh.views.terminal import Column, open_console, show_table
 from tests.commands import Command
 
 RED = "\x1b[31m"
@@ -57,30 +53,6 @@ def test_cells_and_paths_of_a_scenario_are_shown(command: Command, tmp_path: Pat
     for shown in (r"\x1b[31mhot", "[/]", "[red]plain", r"wrote ", r"\x1b[31mfolder"):
         assert shown in said
     assert r"column 'spare\x1b[31m'" in said  # the note about a column that nobody takes
-
-
-def test_a_console_keeps_its_own_codes_and_shows_those_of_texts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    file = io.StringIO()
-
-    def on_a_terminal(**options: object) -> Console:
-        return Console(file=file, force_terminal=True, color_system="standard", width=60)
-
-    monkeypatch.setattr(terminal, "Console", on_a_terminal)
-    console = open_console()
-    console.print(Text(f"{RED}text", style="bold"))
-    show_table(console, [Column("name", figures=False)], [[f"{RED}cell"]])
-    shown = file.getvalue()
-    assert "\x1b[1m\\x1b[31mtext\x1b[0m" in shown
-    assert RED not in shown
-    edges = [len(line) for line in shown.splitlines() if line.startswith(("│", "└"))]
-    assert len(set(edges)) == 1  # the escape has its place in the table
-
-
-@pytest.mark.parametrize("text", ["naïve – 10 µJ ✓", "👩‍🚀", "a\u00adb"])
-def test_what_harms_nobody_is_left_as_it_is(text: str) -> None:
-    assert printable(text) == text
 
 
 def test_signs_that_a_code_page_lacks_are_replaced(

@@ -34,12 +34,6 @@ def test_a_plan_is_drawn_in_every_format_that_is_asked_for(tmp_path: Path) -> No
     assert dict(mpl.rcParams) == settings
 
 
-def test_a_suffix_asks_for_its_own_format(tmp_path: Path) -> None:
-    name = str(tmp_path / "a.v2.pgf")
-    assert CliRunner().invoke(app, ["plan", *SMALL, "--figure", name]).exit_code == 0
-    assert (tmp_path / "a.v2.pgf").is_file()
-
-
 @pytest.mark.parametrize("command", ["plan", "compare", "tune", "run", "reproduce"])
 @pytest.mark.parametrize(
     ("option", "value", "said"),

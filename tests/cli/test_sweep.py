@@ -101,16 +101,6 @@ def test_refusals_are_one_line_and_write_nothing(
     assert not Path("sweeps").exists()
 
 
-def test_another_sweep_in_the_folder_is_refused(command: Command) -> None:
-    place = Path("study")
-    place.mkdir()
-    (place / "sweep.json").write_text("[1")
-    code, _, err = command("small.toml", *TERMS, "--out", "study")
-    assert code == 2
-    assert "sweep.json is damaged; remove it, or choose another --out" in err
-    assert sorted(path.name for path in place.iterdir() if path.suffix) == ["sweep.json"]
-
-
 def test_ctrl_c_says_how_to_go_on(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from joulemesh.study import sweep
 
@@ -182,28 +172,3 @@ def test_what_cannot_run_is_known_before_anything_is_trained(command: Command) -
     poor = [one["fields"]["budget.energy_j"] == 0.02 for one in each]
     assert [list(one["infeasible"]) for one in each] == [["adaptive"] * one for one in poor]
     assert [one["runs"] for one in each] == [2 if one else 4 for one in poor]
-
-
-def test_labels_reach_figure_table_and_record(command: Command) -> None:
-    code, _, _ = command("small.toml", *TERMS, "--label", "training.alpha=label skew")
-    assert code == 0
-    place = Path("sweeps", "small")
-    assert "label skew & method" in (place / "table.tex").read_text()
-    assert "label skew" in (place / "figure.svg").read_text()
-    record = json.loads((place / "sweep.json").read_text())
-    assert record["labels"] == {"training.alpha": "label skew"}
-    assert "--label 'training.alpha=label skew'" in record["command"]
-
-
-@pytest.mark.parametrize(
-    ("label", "said"),
-    [
-        ("training.alpha", '--label training.alpha: write --label section.field="what it is"'),
-        ("devices.count=n", "label 'devices.count' names no varied field: use training.alpha"),
-    ],
-)
-def test_a_label_that_fits_nothing_is_refused(command: Command, label: str, said: str) -> None:
-    code, out, err = command("small.toml", *TERMS, "--label", label)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert len(err.splitlines()) == 1

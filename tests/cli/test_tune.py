@@ -83,17 +83,6 @@ def test_refusals_are_one_line(command: Command, arguments: tuple[str, ...], mes
     assert message in said[0]
 
 
-def test_a_folder_in_use_is_refused_and_left_alone(command: Command) -> None:
-    Path("tuned").mkdir()
-    Path("tuned", "tuning.json").write_text("{}")
-    code, _, err = command("small.toml", *FEW, "--out", "tuned")
-    assert code == 2
-    assert "holds a tuning; add --resume" in err
-    assert sorted(path.name for path in Path("tuned").iterdir() if path.name != ".lock") == [
-        "tuning.json"
-    ]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_from_outside_it_goes_on_to_the_same_bits(how: int, tmp_path: Path) -> None:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
 import re
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yan_li_2024 import FIGURES, fig5, fig6, fig8, fig9
+from yan_li_2024 import FIGURES
 from yan_li_2024.claims import (
-    COLUMNS,
     LEAST_SEEDS,
     VERDICTS,
     Claim,
-    claims_csv,
     exact,
     judge,
     open_constant,
@@ -89,12 +82,6 @@ def test_a_margin_lets_a_small_shortfall_pass() -> None:
     assert judge(replace(CLAIM, needs="> -0.005"), {"case": short}).verdict == "holds"
 
 
-def test_accuracies_are_told_in_points() -> None:
-    points = judge(replace(CLAIM, unit="points"), {"case": [0.01 * x for x in ONE_TO_FIVE]})
-    assert (points.effect, points.low) == pytest.approx((3.0, 1.0368), abs=1e-4)
-    assert effect_words(points.row()) == "+3.00 points [+1.04, +4.96]"
-
-
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(
@@ -149,41 +136,6 @@ def test_a_sentence_has_one_verdict(verdicts: list[str]) -> None:
     assert sum(int(n) for n in re.findall(r"\d+", tally_words(rows))) == 1
 
 
-def test_a_sentence_is_quoted_alike_in_all_its_tests() -> None:
-    """A quotation within another, as of one with its beginning, would be counted twice."""
-    quoted = {one.sentence for one in SENTENCES}
-    assert not [(a, b) for a in quoted for b in quoted if a != b and a in b]
-    for text in quoted:
-        assert len({one.section for one in SENTENCES if one.sentence == text}) == 1
-
-
-def test_the_published_verdicts_count_sentences() -> None:
-    rows = read_claims((REPRODUCTION / "claims.csv").read_text("utf-8"))
-    counted = sentences(rows)
-    assert [row["id"] for row in rows] == [one.id for one in SENTENCES]
-    assert len(counted) == len({row["sentence"] for row in rows}) < len(rows)
-    page = (REPRODUCTION / "README.md").read_text("utf-8")
-    assert f"Of {len(counted)} sentences that can be tested, by {len(rows)} tests" in page
-    assert f"**{tally_words(rows)}**" in page
-    file = list(csv.DictReader(io.StringIO((REPRODUCTION / "claims.csv").read_text("utf-8"))))
-    each = {row["sentence"]: row["sentence_verdict"] for row in file}
-    assert all(row["sentence_verdict"] == each[row["sentence"]] for row in file)
-
-
-def test_published_effects_are_plain_numbers() -> None:
-    """One number with a unit, of at most four figures, and what it had to be."""
-    for row in read_claims((REPRODUCTION / "claims.csv").read_text("utf-8")):
-        words = effect_words(row)
-        assert abs(float(row["effect"])) < 1000, words
-        assert "{" not in row["quantity"]
-        assert "the same" not in row["quantity"]
-        if row["basis"] == "exact":
-            assert row["verdict"] == "depends" or "(must be " in words
-            assert " to " not in words
-        if row["verdict"] in ("holds", "does not hold"):
-            assert row["unit"], row["id"]
-
-
 def test_only_what_the_paper_states_is_refuted() -> None:
     """Eq. s1 prints O(ln 1/ε): a constant of ours refutes nothing, nor does less data."""
     rows = {row["id"]: row for row in read_claims((REPRODUCTION / "claims.csv").read_text("utf-8"))}
@@ -193,58 +145,8 @@ def test_only_what_the_paper_states_is_refuted() -> None:
     assert not [name for name in rows if "local" in name]
 
 
-def test_rows_survive_the_file() -> None:
-    row = judge(CLAIM, {"a, with comma": ONE_TO_FIVE}).row()
-    assert tuple(row) == COLUMNS
-    assert read_claims(claims_csv([row])) == [row]
-    assert effect_words(row) == "+3.00 loss [+1.04, +4.96]"
-
-
-def test_a_finding_without_figure_says_so() -> None:
-    row = judge(CLAIM, {"case": [float("nan")] * 5}).row()
-    assert row["effect"] == ""
-    assert row["verdict"] == "undecided"
-    assert effect_words(row) == "no figure"
-
-
 def test_every_claim_has_its_own_id_and_a_figure_that_decides_it() -> None:
     names = [one.id for one in SENTENCES]
     assert len(set(names)) == len(names)
     assert {one.figure for one in SENTENCES} == set(FIGURES)
     assert all(one.sentence and one.quantity and one.section for one in SENTENCES)
-
-
-class Flat:
-    """A curve of five seeds, the same everywhere."""
-
-    iteration = np.array([1, 2])
-    curves: ClassVar[Any] = defaultdict(lambda: np.full((2, 5), 0.5))
-    final: ClassVar[Any] = defaultdict(lambda: np.full(5, 0.5))
-
-
-@pytest.mark.parametrize("module", [fig5, fig6, fig8, fig9])
-def test_a_test_names_what_was_run(module: Any) -> None:
-    """Numbers of a quick reproduction are its own, not those of the full one."""
-    curves: dict[Any, Flat] = defaultdict(Flat)
-    if module is fig9:  # it goes through the curves that there are
-        keys = itertools.product((0, 1), module.QUICK.rounds, module.EQUAL, ("adaptive", "GL"))
-        curves |= {key: Flat() for key in keys} | {
-            (k, r, "iterations", name): Flat()
-            for k in (0, 1) for r in module.QUICK.rounds for name in ("balanced DFL", "PENS")
-        }  # fmt: skip
-    if module is fig6:
-        curves |= {(kind, n): Flat() for kind, counts in fig6._kinds(fig6.QUICK).items()
-                   for n in counts}  # fmt: skip
-    quick = {
-        found.claim.id: found.claim.quantity for found in module._findings(module.QUICK, curves)
-    }
-    wanted = {
-        fig5: ["N = 3 − N = 6", "after 16 iterations − after 8"],
-        fig6: ["N = 6 − N = 4"],
-        fig8: ["T = 16", "2 rounds × 12 iterations − 4 rounds × 6", "over 12 iterations"],
-        fig9: ["4 − 2 rounds", "digits again, MLP − digits, MLP"],
-    }[module]
-    told = " | ".join(quick.values())
-    assert [words for words in wanted if words not in told] == []
-    for full in ("T = 400", "N = 40", "N = 30", "× 100", "9 rounds", "CIFAR", "MNIST"):
-        assert full not in told

@@ -24,9 +24,8 @@ from joulemesh.training.driver import DivergedError
 from joulemesh.views.markdown import escape
 from yan_li_2024 import FIGURES, LEARNED, fig6, fig9, redo
 from yan_li_2024.clock import Account, Chunk
-from yan_li_2024.folder import Reproduction, redraw_folder, reproduce
+from yan_li_2024.folder import reproduce
 from yan_li_2024.jobs import Job, pad, planned
-from yan_li_2024.page import write_page
 from yan_li_2024.runner import Runner, Step
 from yan_li_2024.sentences import SENTENCES
 from yan_li_2024.stage import DIGITS
@@ -379,114 +378,6 @@ def test_missing_data_cost_their_own_figures_only(no_data: list[str], tmp_path: 
     assert no_data == ["mnist", "cifar-10"]  # each is asked for once
     page = (tmp_path / "out" / "README.md").read_text("utf-8")
     assert "Not redone: mnist: files.gz was not found" in page
-
-
-def test_missing_data_end_in_exit_code_2(no_data: list[str], tmp_path: Path) -> None:
-    del no_data
-    out = tmp_path / "out"
-    done = call("fig6", "--out", str(out), "--cache", str(tmp_path / "c"))
-    assert done.exit_code == 2
-    assert "error: fig6 was not redone: cifar-10: files.gz" in done.stderr
-    assert (out / "claims.csv").is_file()
-
-
-def test_an_interrupt_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def interrupt(*given: Any, **named: Any) -> Reproduction:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("yan_li_2024.folder.reproduce", interrupt)
-    done = call("table1", "--out", str(tmp_path))
-    assert done.exit_code == 130
-    assert "the same command goes on with what is missing" in done.stderr
-
-
-def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
-    done = call("table1", "--json", "--out", str(tmp_path))
-    assert done.exit_code == 0
-    told = json.loads(done.stdout)
-    assert told["figures"] == ["table1"]
-    assert {row["figure"] for row in told["claims"]} == {"table1"}
-
-
-def test_an_unknown_figure_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="'fig3' is not redone here: use table1, fig4"):
-        reproduce(["fig3"], out=tmp_path)
-    assert isinstance(call("fig3").exception, ScenarioError)
-
-
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(ScenarioError, match="choose another --out"):
-        reproduce(["table1"], out=tmp_path / "file" / "out")
-
-
-@pytest.mark.slow
-def test_results_of_another_size_are_not_mixed_in(tmp_path: Path) -> None:
-    reproduce(["fig7"], quick=True, out=tmp_path)
-    made = reproduce(["table1"], out=tmp_path)
-    assert {row["figure"] for row in made.claims} == {"table1"}
-
-
-def test_a_damaged_account_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / "timings.json").write_text("{broken")
-    assert reproduce(["table1"], out=tmp_path).claims
-
-
-def test_there_must_be_numbers_to_draw(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="holds no reproduction"):
-        redraw_folder(tmp_path)
-    reproduce(["fig7"], quick=True, out=tmp_path)
-    (tmp_path / "fig7.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ScenarioError, match=r"fig7\.csv .* is missing or not as it was written"):
-        redraw_folder(tmp_path)
-
-
-def test_a_discussion_is_pointed_to_where_there_is_one(tmp_path: Path) -> None:
-    reproduce(["table1"], out=tmp_path)
-    assert "discussion.md" not in (tmp_path / "README.md").read_text("utf-8")
-    (tmp_path / "discussion.md").write_text("words")
-    redraw_folder(tmp_path)
-    assert "(discussion.md)" in (tmp_path / "README.md").read_text("utf-8")
-
-
-def test_the_page_says_where_evaluating_cannot_be_told_apart() -> None:
-    row = {"wall_s": 8.0, "compile_s": 1.0, "train_s": 4.0, "device_steps": 5, "compilations": 1}
-    figures = {"fig4": row | {"evaluate_s": 1.0}, "fig6": row | {"evaluate_s": 0.0}}
-    page = write_page([], pictures={}, notes={}, failures={}, timings={"figures": figures})
-    assert "Evaluating takes 6.2 % of the wall time." in page  # 1 of 16 s
-    assert "In fig6 every call trains and evaluates in the same proportion" in page
-    assert "| all | 16.0 | 2.0 | 8.0 | 1.0 | 10 | 2 |" in page
-
-
-@pytest.mark.parametrize(
-    ("verdict", "words"),
-    [
-        ("holds", "✓ holds"),
-        ("does not hold", "✗ does not hold"),
-        ("undecided", "? undecided"),
-        ("depends", "◐ depends"),
-    ],
-)
-def test_the_page_takes_no_result_for_granted(verdict: str, words: str) -> None:
-    one = next(claim for claim in SENTENCES if claim.id == "fig8-adaptive-best")
-    row = {
-        "id": one.id,
-        "figure": one.figure,
-        "section": one.section,
-        "verdict": verdict,
-        "effect": "0.01",
-        "low": "-0.01",
-        "high": "0.03",
-        "unit": one.unit,
-        "needs": one.needs,
-        "basis": "5 seeds",
-        "sentence": one.sentence,
-        "quantity": one.quantity,
-        "detail": "iid",
-    }
-    page = write_page([row], pictures={}, notes={}, failures={}, timings={})
-    assert f"**Verdict:** {words}\n" in page
-    assert sum(mark in page for mark in ("✓", "✗", "◐", "? undecided")) == 1
 
 
 def test_without_the_sources_it_is_said_where_they_are(

@@ -9,7 +9,6 @@ import pytest
 
 import joulemesh
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.optional import MissingPackageError
 from joulemesh.study import adapters
 from joulemesh.study.pricing import Candidate, Priced
 from joulemesh.study.search import Score, Trial
@@ -96,9 +95,3 @@ def test_a_scenario_is_tuned_by_it(tmp_path: Path) -> None:
     )
     assert [len(rung.rows) for rung in found.rungs] == [3]
     assert found.rungs[0].share == 1
-
-
-def test_without_it_the_refusal_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "optuna", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'joulemesh\[optuna\]'"):
-        adapters.optuna_tuner()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,18 @@ from hypothesis import strategies as st
 import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, load
-from joulemesh.methods import Setting, build, register
+from joulemesh.methods import Setting, build
 from joulemesh.models import Model
 from joulemesh.models import build as build_model
 from joulemesh.models.curves import CURVES
 from joulemesh.scenario import Scenario
-from joulemesh.study import identity
 from joulemesh.study.identity import (
-    contender_digest,
     data_digest,
     model_digest,
     run_key,
     world_digest,
 )
-from joulemesh.study.record import Cache, Record, default_folder, from_bytes, to_bytes
-from joulemesh.training import Exchange
+from joulemesh.study.record import Cache, Record, from_bytes, to_bytes
 
 
 def a_run() -> Record:
@@ -56,15 +52,6 @@ def test_a_run_without_a_key_is_not_kept(tmp_path: Path) -> None:
 WHOLE = to_bytes(a_run())
 
 
-@pytest.mark.parametrize("bit", [1, 2, 32, 255])
-def test_a_wrong_byte_anywhere_is_no_crash(bit: int) -> None:
-    for place in range(len(WHOLE)):
-        damaged = bytearray(WHOLE)
-        damaged[place] ^= bit
-        with contextlib.suppress(ValueError):
-            np.testing.assert_array_equal(from_bytes(bytes(damaged)).curves, a_run().curves)
-
-
 @settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_a_damaged_file_is_no_run_and_no_crash(data: Any) -> None:
@@ -79,12 +66,6 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         Record(np.arange(3), np.zeros((2, len(CURVES))))
     with pytest.raises(ValueError, match="do not fit"):
         Record()
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ScenarioError, match=r"Not a directory; choose another --cache"):
-        Cache(tmp_path / "file").require_usable()
 
 
 def test_one_wrong_bit_is_not_found(tmp_path: Path) -> None:
@@ -114,13 +95,6 @@ def test_an_unusable_cache_is_refused_before_training(tmp_path: Path) -> None:
     assert not told
 
 
-def test_the_default_place_is_the_users_cache(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_folder() == tmp_path / "joulemesh" / "compare"
-
-
 # Keys ---------------------------------------------------------------------------------------------
 
 
@@ -147,24 +121,6 @@ def test_equal_questions_have_equal_keys_and_others_have_others(small: Scenario)
         key(small.override({"seed": 1}), "fixed:3"),
     ]
     assert len({base, *others}) == 1 + len(others)
-
-
-def test_code_that_decides_when_a_run_is_evaluated_is_in_its_key(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    home = Path(shutil.copytree(identity._HOME, tmp_path / "joulemesh"))
-    monkeypatch.setattr(identity, "_HOME", home)
-
-    def digest() -> str:
-        return identity.code_digest.__wrapped__()
-
-    seen = [digest()]
-    for name in ("study/contest.py", "study/record.py", "methods/base.py"):
-        (home / name).write_text((home / name).read_text() + "# changed\n")
-        seen.append(digest())
-    assert len(set(seen)) == 4
-    (home / "study/comparison.py").write_text("# how results are put together does not matter\n")
-    assert digest() == seen[-1]
 
 
 def test_data_are_known_by_their_samples(digits: Dataset) -> None:
@@ -229,20 +185,6 @@ def test_an_exchange_is_known_by_its_file(small: Scenario, tmp_path: Path) -> No
 def test_an_exchange_that_lies_in_no_file_has_no_key(small: Scenario) -> None:
     exec(compile(OWN.replace("kept-own", "prompt-own"), "<prompt>", "exec"), {})
     assert key(small, "prompt-own") is None
-
-
-def test_a_callable_object_is_found_too(small: Scenario) -> None:
-    class Own:
-        def __call__(self, params: Any, *rest: Any) -> Any:
-            return (params, (), ()) if rest else ()
-
-    def make(name: str, setting: Setting, given: Any) -> Any:
-        route = setting.scheme.route(setting.costs(0), 0)
-        prices = setting.route_prices(2, lambda t: route, alike=True)
-        return setting.contender(name, 2, prices, exchange=Exchange(Own(), Own()))
-
-    register("object-own", make)
-    assert contender_digest(build("object-own", Setting(small))) is not None
 
 
 def test_a_trace_that_changes_under_its_name_is_another_world(

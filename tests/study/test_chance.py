@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.cli.main import main
-from joulemesh.data import from_arrays, load
+from joulemesh.data import load
 from joulemesh.models import build
 from joulemesh.scenario import Training
 from joulemesh.study.runs import chance_note
@@ -51,55 +47,6 @@ def test_regression_and_other_scores_are_not_judged_by_accuracy() -> None:
     assert not note(0.0, 1.0, "f1")
 
 
-def test_a_run_that_learns_nothing_says_so_everywhere(tmp_path: Path) -> None:
-    changes = {**SMALL, "training.learning_rate": 100.0}
-    scenario = joulemesh.Scenario.preset("adaptive").override(changes)
-    result = joulemesh.run(scenario, out=tmp_path / "run")
-    first = result.notes[0]
-    assert "no better than chance" in first
-    assert "lower training.learning_rate first (now 100)" in first
-    assert "batter" not in result.answer
-    kept = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert kept["notes"][0] == kept["answer"] == first
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert "no better than chance" in page
-    assert result.plan.answer.text[:40] not in page
-    good = joulemesh.run(scenario.override({"training.learning_rate": 0.05}))
-    assert not good.chance
-    assert good.answer == good.plan.answer.text
-    study = joulemesh.compare(scenario, "fixed:2,d-psgd", seeds=1, cache=tmp_path / "cache")
-    for row in study.table():
-        assert "training.learning_rate first (now 100)" in row["notes"][0]
-
-
-def test_worlds_and_tuning_that_learn_nothing_say_so(tmp_path: Path) -> None:
-    changes = {**SMALL, "training.learning_rate": 100.0}
-    scenario = joulemesh.Scenario.preset("adaptive").override(changes)
-    worlds = joulemesh.run(scenario, worlds=2)
-    assert any("no better than chance" in note for note in worlds.notes)
-    found = joulemesh.tune(
-        scenario, {"plan.iterations": [7, 8]}, seeds=1, search_seeds=1, candidates=2, cache=tmp_path
-    )
-    assert "training.learning_rate first (now 100)" in found.winner.notes[0]
-
-
-def test_the_reasons_are_printed_when_all_methods_diverge(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    told = [f"--set={name}={value}" for name, value in SMALL.items()]
-    told += ["--set=training.learning_rate=1e30", "--seeds=1", f"--cache={tmp_path}", "--json"]
-    words = ["compare", "--preset", "adaptive", "--methods", "fixed:2,d-psgd", *told]
-    monkeypatch.setattr(sys, "argv", ["joulemesh", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    *reasons, last = capsys.readouterr().err.strip().splitlines()[-3:]
-    assert last.startswith("error: none of the methods could run")
-    for name, reason in zip(("fixed:2", "d-psgd"), reasons, strict=True):
-        assert reason.startswith(f"{name}: diverged: seed 0 in iteration ")
-        assert "lower training.learning_rate (now 1e+30)" in reason
-
-
 @pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
 def test_probabilities_are_told_from_logits(scale: float) -> None:
     logits = scale * np.random.default_rng(0).normal(size=(16, 10))
@@ -127,23 +74,6 @@ def test_a_model_that_ends_in_softmax_is_noted_before_training(tmp_path: Path) -
     assert any("Softmax" in one for one in joulemesh.compare(scenario, "fixed:2", **named).notes)
     fine = joulemesh.run(scenario, model=(plain.init, plain.apply))
     assert not any("Softmax" in one for one in fine.notes)
-
-
-def test_numbers_to_predict_are_not_looked_at() -> None:
-    x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
-    data = from_arrays(x[:40], x[:40, 0], x[40:], x[40:, 0], targets="numbers")
-    changes = {**SMALL, "training.loss": "mse", "training.partition": "iid"}
-    scenario = joulemesh.Scenario.preset("adaptive").override(changes)
-
-    def init(key: Any) -> Any:
-        return {"w": jnp.zeros((3, 1))}
-
-    def one(params: Any, x: Any) -> Any:
-        return jnp.ones((len(x), 1)) + 0 * (x @ params["w"])
-
-    result = joulemesh.run(scenario, model=(init, one), data=data)
-    assert not result.chance
-    assert not any("Softmax" in note for note in result.notes)
 
 
 def test_a_module_of_pytorch_that_ends_in_softmax_is_noted() -> None:

@@ -9,18 +9,16 @@ import pytest
 from typer.testing import CliRunner
 
 import joulemesh
-from joulemesh.base import citation as bibliography
 from joulemesh.base.citation import Citation
 from joulemesh.cli.main import app
 from joulemesh.data.catalog import DATASETS
-from joulemesh.methods import citations, names, register
+from joulemesh.methods import names, register
 from joulemesh.methods.base import METHODS
 from joulemesh.registries import MODELS, PARTITIONS, SCHEMES
 from joulemesh.scenario import Scenario, profiles
 from joulemesh.study.paper import references, used_by, used_in
 from tests.views.publication.bibtex_grammar import parse
 
-ROOT = Path(__file__).parents[2]
 WITHOUT = {
     "spread",
     "tree-chunked",
@@ -93,28 +91,6 @@ def test_every_profile_leads_to_its_sources(name: str) -> None:
     }
 
 
-def test_joulemesh_and_the_paper_are_cited_as_the_citation_file_says() -> None:
-    said = (ROOT / "CITATION.cff").read_text("utf-8")
-    assert f'title: "{bibliography.JOULEMESH.title}"' in said
-    assert f"- name: {bibliography.JOULEMESH.authors}" in said
-    assert f"title: {bibliography.PAPER.title}" in said
-    assert f'value: "arXiv:{bibliography.PAPER.arxiv}"' in said
-    for part in bibliography.PAPER.names.split(" and "):
-        family, given = part.split(", ")
-        assert f"family-names: {family}\n        given-names: {given}" in said
-    first, second = parse(references(used_by(small(), ())))[:2]
-    assert first.fields["note"] == f"Version {joulemesh.__version__}"
-    assert second.fields["eprint"] == "2403.20075"
-
-
-def test_a_parameter_brings_its_own_publications() -> None:
-    assert [one.arxiv for one in citations("balanced:compress=topk:0.1")] == [
-        "2107.12048",
-        "1902.00340",
-    ]
-    assert citations("balanced:compress=qsgd:4")[-1] is bibliography.ALISTARH
-
-
 def test_a_users_method_is_cited_as_it_was_registered() -> None:
     mine = Citation("Doe", "My Method", 2026, "Journal of Joules 1:2-3")
     with METHODS.scoped():
@@ -123,11 +99,6 @@ def test_a_users_method_is_cited_as_it_was_registered() -> None:
     assert mine in {cited for one in used for cited in one.citations}
     note = next(one for one in used_by(small(), ["mine"]) if one.what == "method mine").note
     assert note == "it is not known here; name its file with --load"
-
-
-def test_own_data_and_data_of_the_hub_say_where_to_look(tmp_path: Path) -> None:
-    hub = used_by(small({"training.dataset": "hf:owner/name"}), ())
-    assert "card" in next(one.note for one in hub if one.what == "data set hf:owner/name")
 
 
 def test_the_command_reads_scenarios_and_folders(tmp_path: Path) -> None:

@@ -157,20 +157,6 @@ def test_a_method_that_cannot_be_paid_is_a_row_and_the_others_run(
     assert found.table()[1]["accuracy_difference"] is None
 
 
-def test_a_topology_that_cannot_carry_a_scheme(
-    small: Scenario, digits: Dataset, seven: Seven, tmp_path: Path
-) -> None:
-    (tmp_path / "star.csv").write_text("i,j\n0,1\n0,2\n0,3\n0,4\n")
-    star = small.override(
-        {"network.topology": str(tmp_path / "star.csv"), "plan.aggregation": "ring"}
-    )
-    found = joulemesh.compare(
-        star, ["adaptive", "fixed:1", "d-psgd"], "energy", (0, 1), data=digits, cache=tmp_path
-    )
-    assert [entry.status for entry in found.entries] == ["infeasible", "infeasible", "ran"]
-    assert "needs a ring" in str(found["adaptive"].infeasible)
-
-
 # Kept runs ----------------------------------------------------------------------------------------
 
 
@@ -196,18 +182,6 @@ def test_another_seed_or_method_computes_only_itself(
     assert more.computed == 1
     assert same(more["adaptive"], seven[0]["adaptive"], slice(0, 2))
     assert more["adaptive"].curves["test_accuracy"].shape[1] == 3
-
-
-def test_a_damaged_run_is_made_again(
-    small: Scenario, digits: Dataset, seven: Seven, mine: Path, engines: list[Engine], same: Same
-) -> None:
-    for path in mine.rglob("*.run"):
-        path.write_bytes(path.read_bytes()[:100])
-    again = joulemesh.compare(small, "fixed:3", "energy", 2, data=digits, cache=mine)
-    assert len(engines) == 1
-    assert same(again["fixed:3"], seven[0]["fixed:3"])
-    joulemesh.compare(small, "fixed:3", "energy", 2, data=digits, cache=mine)
-    assert len(engines) == 1
 
 
 def test_an_interrupted_comparison_goes_on(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,12 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
 from joulemesh.models.curves import CURVES
 from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import Comparison, WorldsComparison, WorldsEntry
 from joulemesh.study.record import Entry, Record, entry_of
-from joulemesh.views.comparison import reading, render_comparison, sentence
+from joulemesh.views.comparison import sentence
 
 METHODS = ["adaptive", "fixed:1", "fixed:40"]
 # Batteries that pay for some rounds everywhere, and for 40 in an iteration not in every world.
@@ -133,13 +131,6 @@ def test_worlds_without_a_run_are_counted_and_named() -> None:
     assert "ran in 2 of 3 worlds" not in sentence(combined(*worlds))
 
 
-def test_notes_of_a_kind_are_one_note() -> None:
-    same = combined(study(0, entry("a", [0.5, 0.5])), study(1, entry("a", [0.5, 0.5])))
-    assert same.table()[0]["notes"] == ["spends 1 J"]
-    other = combined(study(0, entry("a", [0.5, 0.5])), study(1, entry("a", [0.5, 0.5], 2.5)))
-    assert other.table()[0]["notes"] == ["in 2 of 2 worlds, for instance world 0: spends 1 J"]
-
-
 def test_curves_meet_at_equal_shares_of_their_runs() -> None:
     over = WorldsEntry.over([entry("a", [0.4, 0.4], 2.0, end=4), entry("a", [0.8, 0.8], 6.0, 8)])
     assert over.iteration.tolist() == [3, 6]
@@ -193,43 +184,3 @@ def test_one_world_is_the_plain_comparison(ranged: Scenario, digits: Dataset, ke
     assert type(one) is Comparison
     assert one.table() == plain.table()
     assert one.to_csv() == plain.to_csv()
-
-
-def test_what_is_written_and_shown_says_worlds(found: Comparison, tmp_path: Path) -> None:
-    found.save(tmp_path / "study")
-    names = {path.name for path in (tmp_path / "study").iterdir()}
-    assert {"comparison.csv", "table.csv", "worlds.csv", "report.html", "figure.png"} <= names
-    curves = list(csv.DictReader((tmp_path / "study" / "comparison.csv").open()))
-    assert {row["world"] for row in curves} == {"0", "1", "2"}
-    assert {row["seed"] for row in curves} >= {"0", "1", "1000000", "2000001"}
-    assert "3 worlds of 2 seeds each" in repr(found)
-    assert "paired by world" in reading(found)
-    assert "± half the 95 % interval over worlds" in reading(found)
-    assert "Worlds differ in placement, gains, batteries and processors." in reading(found)
-    page = render_comparison(found)
-    assert '"unit":"world"' in page.replace(" ", "")
-    summary = json.loads(json.dumps(found.summary()))
-    assert (summary["worlds"], summary["seeds"]) == ([0, 1_000_000, 2_000_000], 2)
-    assert [world["seed"] for world in summary["each"]] == summary["worlds"]
-    assert len(found.frame("table")) == len(METHODS)
-
-
-def test_progress_says_which_world(ranged: Scenario, digits: Dataset, kept: Path) -> None:
-    steps: list[Any] = []
-    joulemesh.compare(
-        ranged, METHODS[:1], seeds=2, worlds=2, data=digits, cache=kept, on_progress=steps.append
-    )
-    assert [(step.world, step.worlds) for step in steps] == [(0, 2), (1, 2)]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"worlds": 0}, "worlds = 0 is too few"),
-        ({"worlds": 2, "seeds": [3, 4]}, r"seeds = \[3, 4\] with 2 worlds: give the number of"),
-        ({"worlds": 2, "seeds": 2_000_000}, "2000000 seeds are too many: a world has room"),
-    ],
-)
-def test_refusals(small: Scenario, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ScenarioError, match=words):
-        joulemesh.compare(small, METHODS, **options)

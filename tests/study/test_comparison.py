@@ -10,14 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from joulemesh.base.errors import ScenarioError
 from joulemesh.models.curves import CURVES
 from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.record import Entry, Record, entry_of
-from joulemesh.views.tables import show_comparison
 
 T2 = 4.302653 / math.sqrt(3)  # half-width per standard deviation, three seeds
 BATTERY = np.array([10.0, 20.0])
@@ -153,32 +150,3 @@ def test_csv_has_a_line_for_every_evaluation_and_exact_numbers(tmp_path: Any) ->
     assert [row["method"] for row in table] == ["first", "lost", "third"]
     assert float(table[0]["accuracy"]) == pytest.approx(0.8)
     assert table[2]["notes"] == "device 1 cannot pay"
-
-
-def test_the_table_says_what_each_method_is() -> None:
-    known = entry("fixed:3", run([0.5, 0.70]), run([0.6, 0.80]), run([0.7, 0.90]))
-    found = study(known, FIRST)
-    row, other = found.table()
-    assert row["description"].startswith("The same number of rounds on every device")
-    assert "arXiv:2403.20075" in row["citation"]
-    assert (other["description"], other["citation"]) == ("", "")  # of another machine's method
-    kept = list(csv.DictReader(io.StringIO(found.table_csv())))
-    assert [line["citation"] for line in kept] == [row["citation"], ""]
-    assert found.summary()["methods"][0]["description"] == row["description"]
-    page = io.StringIO()
-    show_comparison(found, Console(file=page, width=200))
-    shown = page.getvalue()
-    assert f"fixed:3: {row['description'].rstrip('.')} (Yan, Li, 2024)\n" in shown
-    assert "first: " not in shown
-
-
-def test_entries_by_name() -> None:
-    assert study(FIRST, SECOND)["second"] is SECOND
-    with pytest.raises(ScenarioError, match="'x' is not in this comparison: it has first, second"):
-        study(FIRST, SECOND)["x"]
-
-
-def test_a_comparison_is_a_study_that_can_be_shown() -> None:
-    page = study(FIRST, REFUSED)._repr_html_()
-    assert "<table" in page
-    assert "device 1 cannot pay" in page

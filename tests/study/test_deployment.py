@@ -70,17 +70,6 @@ def test_it_writes_the_page_and_the_receipt(fleet: Path) -> None:
     assert made.notes == ()
 
 
-def test_the_notes_of_the_plan_stand_on_the_page(tmp_path: Path) -> None:
-    slow = {"devices.cycles_per_sample": {"values": [1e5, 1e5, 1e5, 1e9]}, "budget.total_s": 0.05}
-    plan = joulemesh.plan(joulemesh.Scenario().override(CHANGES | slow))
-    fleet = make_fleet(tmp_path / "fleet", plan)
-    Journals(plan, fleet.names).write(tmp_path / "fleet" / "journals")
-    made = report_of_fleet(tmp_path / "fleet", simulate=False)
-    idle = "their samples stay unseen"
-    assert any(idle in note for note in made.notes)
-    assert idle in made.page.read_text("utf-8")
-
-
 def test_after_a_change_of_view_the_simulated_figures_are_those_of_its_plan(fleet: Path) -> None:
     plan = plan_of(Fleet.load(fleet).ground())
     view = View(1, 4, (0, 1, 2), left_j=tuple(plan.energy_budget_j[:3].tolist()))
@@ -104,13 +93,6 @@ def test_a_view_whose_plan_is_not_that_of_the_devices_is_said(fleet: Path) -> No
     assert any("View 1 gives another plan here" in note for note in made.notes)
 
 
-@pytest.mark.parametrize("digest", ["finished", "refused"])
-def test_views_without_a_plan_are_not_planned(fleet: Path, digest: str) -> None:
-    change(fleet, Fleet.load(fleet).names[0], View(1, 4, (0, 1), digest=digest), at=1_800_000_001.0)
-    made = report_of_fleet(fleet, simulate=False)
-    assert np.array_equal(made.receipt.simulated.joules, made.receipt.planned.joules)
-
-
 def test_a_fleet_that_this_version_plans_otherwise_is_said(fleet: Path) -> None:
     record = json.loads((fleet / "fleet.json").read_text())
     (fleet / "fleet.json").write_text(json.dumps({**record, "digest": "ab" * 32, "version": "9.9"}))
@@ -126,31 +108,11 @@ def test_files_that_a_fleet_was_made_with_are_asked_for(fleet: Path) -> None:
     assert "add --load mine.py" in str(done.exception)
 
 
-def test_the_newer_of_two_journals_counts(fleet: Path) -> None:
-    name = Fleet.load(fleet).names[1]
-    own = fleet / "devices" / name / "run"
-    shutil.copytree(fleet / "journals" / name, own)
-    lines = (own / "journal.jsonl").read_text().splitlines(keepends=True)
-    (own / "journal.jsonl").write_text("".join(lines[:3]))
-    before = read_history(own, 1, name)
-    assert len(before.iterations) == 1
-    made = report_of_fleet(fleet, simulate=False)
-    assert made.receipt.missing[1] == 5
-
-
 def test_without_any_journal_it_says_where_to_put_them(fleet: Path) -> None:
     shutil.rmtree(fleet / "journals")
     with pytest.raises(ScenarioError, match="copy each device's folder 'run' to"):
         report_of_fleet(fleet, simulate=False)
     assert not (fleet / "report.html").exists()
-
-
-def test_one_missing_journal_is_no_hindrance(fleet: Path) -> None:
-    name = Fleet.load(fleet).names[2]
-    shutil.rmtree(fleet / "journals" / name)
-    made = report_of_fleet(fleet, simulate=False)
-    assert made.notes == (f"No journal of {name}: not in any sum below.",)
-    assert made.sentence.startswith("3 of 4 devices carried out 6 iterations")
 
 
 def test_the_command_says_what_happened_and_what_it_wrote(fleet: Path, tmp_path: Path) -> None:
@@ -177,16 +139,6 @@ def test_the_simulated_curve_is_drawn_and_kept(fleet: Path) -> None:
     assert (fleet / "simulated" / "metrics.csv").stat().st_mtime_ns == kept
     other = report_of_fleet(fleet, run=fleet / "simulated")
     assert other.sentence == made.sentence
-
-
-@pytest.mark.slow
-def test_that_the_simulated_run_alone_loses_packets_is_said(tmp_path: Path) -> None:
-    changes = {**CHANGES, "network.packet_error": 0.2, "network.tries": 2}
-    plan = joulemesh.plan(joulemesh.Scenario.preset("default").override(changes))
-    fleet = make_fleet(tmp_path / "fleet", plan)
-    Journals(plan, fleet.names).write(tmp_path / "fleet" / "journals")
-    made = report_of_fleet(tmp_path / "fleet")
-    assert any(note.startswith("The simulated run draws lost packets") for note in made.notes)
 
 
 def test_a_run_that_is_none_is_refused_before_anything_is_written(

@@ -18,8 +18,7 @@ from safetensors.numpy import load_file
 import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.data import from_arrays, load
-from joulemesh.models import ModelKind, build
-from joulemesh.registries import MODELS
+from joulemesh.models import build
 from joulemesh.study.export import export_model, onnx_graph, onnx_logits, wilson
 
 SCENARIO = joulemesh.Scenario.preset("adaptive").override(
@@ -142,20 +141,6 @@ def test_a_model_given_in_memory_has_its_parameters_alone(tmp_path: Path) -> Non
         export_model(tmp_path / "run", tmp_path / "graph", format="onnx")
 
 
-@pytest.mark.slow
-def test_a_regression_is_described_by_its_own_score(tmp_path: Path) -> None:
-    scenario = SCENARIO.override(
-        {"training.dataset": "diabetes", "training.loss": "mse", "training.learning_rate": 0.01}
-    )
-    result = joulemesh.run(scenario, out=tmp_path / "run")
-    made = export_model(tmp_path / "run", tmp_path / "model")
-    score = result.trace.score
-    assert score != "accuracy"
-    assert (
-        f"| test {score} | {float(result.score[-1]):.4g} (mean" in (made / "README.md").read_text()
-    )
-
-
 # ONNX ------------------------------------------------------------------------------------------
 
 
@@ -174,18 +159,6 @@ def test_the_graph_of_every_built_in_model_agrees(name: str, pixels: bool) -> No
     content = onnx_graph(name, params, data)
     wanted = np.asarray(model.apply(params, data.normalise(x)))
     np.testing.assert_allclose(onnx_logits(content, x), wanted, atol=1e-5)
-
-
-def test_other_models_have_no_graph() -> None:
-    """Nor has one of the user's own that takes the name of a built-in one."""
-    x = np.zeros((4, 6), np.float32)
-    data = from_arrays(x, np.arange(4) % 2, x, np.arange(4) % 2)
-    with pytest.raises(ScenarioError, match="'token-mlp' has no ONNX graph, only logistic, mlp, c"):
-        onnx_graph("token-mlp", {}, data)
-    with MODELS.scoped():
-        MODELS.register(ModelKind("mlp", "of mine", lambda shape, classes: None))
-        with pytest.raises(ScenarioError, match="'mlp' has no ONNX graph"):
-            onnx_graph("mlp", {}, data)
 
 
 @pytest.mark.slow

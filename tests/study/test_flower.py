@@ -19,7 +19,6 @@ import pytest
 
 import joulemesh
 from joulemesh.base.errors import JoulemeshError, ScenarioError
-from joulemesh.cli.main import main
 from joulemesh.data import load_for
 from joulemesh.study.flower import export_flower, server_rounds
 from joulemesh.training.prepare import partitions
@@ -139,24 +138,6 @@ def test_it_does_so_in_every_setting(tmp_path: Path, changes: dict[str, Any]) ->
 
 
 @pytest.mark.slow
-def test_the_cnn_of_the_app_is_the_scenarios(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.random((60, 23, 22, 1), np.float32)
-    y = np.arange(60) % 3
-    np.savez(tmp_path / "images.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    scenario = SCENARIO.override(
-        {
-            "training.dataset": str(tmp_path / "images.npz"),
-            "training.model": "cnn",
-            "budget.deadline_s": 0.08,  # a few rounds: rounding grows from step to step
-            "training.learning_rate": 0.01,
-            "plan.iterations": 2,
-        }
-    )
-    require_same(export_flower(scenario, tmp_path / "app"), scenario)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("text", "needs"), [(FLAX, "flax"), (TORCH, "torch")])
 def test_a_model_of_ones_own_travels(tmp_path: Path, text: str, needs: str) -> None:
     pytest.importorskip(needs)
@@ -183,15 +164,6 @@ def test_an_absent_device_weighs_nothing(tmp_path: Path) -> None:
         assert [list(longer.iterations(k)) for k in (1, 2)] == [[0, 1], [2]]
 
 
-def test_the_code_is_clean(tmp_path: Path) -> None:
-    app = export_flower(SCENARIO, tmp_path / "app")
-    ruff = Path(sys.executable).with_name("ruff")
-    if not ruff.exists():
-        pytest.skip("ruff is not installed")
-    command = [str(ruff), "check", "--isolated", "--line-length=100", "--select=E,F,I,B,UP", "-q"]
-    assert subprocess.run([*command, str(app)], check=False).returncode == 0
-
-
 def test_nothing_is_written_where_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "mine.txt").write_text("mine")
@@ -203,19 +175,6 @@ def test_nothing_is_written_where_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JoulemeshError):
         export_flower(SCENARIO.override({"budget.energy_j": 1e-9}), tmp_path / "poor")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-
-
-@pytest.mark.slow
-def test_the_command_says_what_to_type(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--preset", "adaptive", "--set", "devices.count=3", "-o", str(tmp_path / "app")]
-    monkeypatch.setattr(sys, "argv", ["joulemesh", "export", "flower", *options])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
-    assert 'flwr run . --stream --federation-config "num-supernodes=3"' in capsys.readouterr().out
-    assert "tree" in (tmp_path / "app" / "README.md").read_text("utf-8")
 
 
 # In Flower itself ------------------------------------------------------------------------------

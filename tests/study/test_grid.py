@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,28 +131,6 @@ def assert_contained(found: Comparison, dense: Comparison) -> None:
         for name in TO_TARGET:
             assert other[f"{name}_error"] == 0
             assert abs(row[name] - other[name]) <= row[f"{name}_error"] + 1e-12
-
-
-@pytest.mark.slow
-def test_a_method_of_thousands_of_iterations_is_seen_from_the_first(
-    small: Scenario, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A huge battery and a tight plan: fixed:3 has 2,000 iterations, the plan has 8."""
-    rich = small.override({"budget.energy_j": 120.0, "training.learning_rate": 0.002})
-    terms: dict[str, Any] = {"seeds": (0, 1), "data": digits, "target": 0.7}
-    found = joulemesh.compare(rich, "fixed:3", "energy", cache=tmp_path / "a", **terms)
-    monkeypatch.setattr(contest, "evaluations", every_iteration)
-    dense = joulemesh.compare(rich, "fixed:3", "energy", cache=tmp_path / "b", **terms)
-    assert found["fixed:3"].iteration[-1] > 2000
-    assert len(found["fixed:3"].iteration) < 140
-    assert_contained(found, dense)
-    row, true = found.table()[0], dense.table()[0]
-    assert row["energy_to_target_j"] == pytest.approx(true["energy_to_target_j"], rel=0.1)
-    assert true["energy_to_target_j"] < 0.05 * true["energy_j"]  # long before the end
-    same = seen_on_the_grid(dense, rich)["fixed:3"]
-    np.testing.assert_array_equal(found["fixed:3"].iteration, same.iteration)
-    for name, curve in found["fixed:3"].curves.items():
-        np.testing.assert_array_equal(curve, same.curves[name], err_msg=name)
 
 
 @pytest.mark.slow

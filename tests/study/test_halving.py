@@ -39,27 +39,12 @@ def test_ten_candidates_by_hand() -> None:
     assert tuner.best == 5
 
 
-def test_of_equal_scores_the_first_is_kept() -> None:
-    tuner = Halving(6, keep=3)
-    for trial in rung_of(tuner):
-        tuner.tell(trial, Score(0, 0.0))
-    assert [trial.candidate for trial in rung_of(tuner)] == [0, 1]
-
-
 def test_who_cannot_be_judged_goes_on_and_takes_nobodys_place() -> None:
     tuner = Halving(7)
     for trial in rung_of(tuner):
         unpaid = trial.candidate == 6
         tuner.tell(trial, None if unpaid else Score(0, float(trial.candidate)))
     assert [trial.candidate for trial in rung_of(tuner)] == [0, 1, 6]
-
-
-def test_what_diverged_is_kept_only_if_nothing_else_is_left() -> None:
-    tuner = Halving(3)
-    scores = {0: Score(2, 0.0), 1: Score(1, -0.2), 2: Score(1, -0.1)}
-    for trial in rung_of(tuner):
-        tuner.tell(trial, scores[trial.candidate])
-    assert [trial.candidate for trial in rung_of(tuner)] == [1, 2]
 
 
 def test_a_trial_is_told_once() -> None:

@@ -14,7 +14,6 @@ from joulemesh.planning.losses import carried_out
 from joulemesh.study.folder import RunFolder
 from joulemesh.study.request import RunRequest
 from joulemesh.study.run import prepare
-from joulemesh.training.from_plan import schedule_of
 
 LOSSY = {
     "devices.count": 5,
@@ -61,15 +60,6 @@ def test_a_run_is_priced_as_drawn_and_says_what_was_expected(
     np.testing.assert_array_equal(kept.spent_j, drawn.spent_j)
     again = joulemesh.run(lossy, seeds=2)
     np.testing.assert_array_equal(again.accuracy, result.accuracy)
-
-
-def test_a_plan_among_methods_is_as_drawn(lossy: joulemesh.Scenario) -> None:
-    adaptive = build("adaptive", lossy)
-    drawn = carried_out(joulemesh.plan(lossy))
-    np.testing.assert_allclose(adaptive.ledger().spent_j, drawn.spent_j, rtol=1e-12)
-    assert adaptive.schedule.kind == "dense"
-    assert any("messages were lost" in note for note in adaptive.notes)
-    assert not any("packets" in note for note in build("fixed:1", _without(lossy)).notes)
 
 
 @pytest.mark.parametrize("method", ["fixed:1", "d-psgd", "gossip-pga:3", "merge", "skiptrain"])
@@ -139,14 +129,6 @@ def test_devices_in_the_field_make_the_same_plan(lossy: joulemesh.Scenario) -> N
     assert adaptive.plan is not None
     planned = joulemesh.plan(lossy)
     np.testing.assert_array_equal(adaptive.plan.planned.exchange_j, planned.exchange_j)
-
-
-def test_losses_that_are_all_mended_leave_the_training_as_it_is(lossy: joulemesh.Scenario) -> None:
-    """With many tries nothing is lost, and the engine plays the plan's own schedule."""
-    patient = carried_out(joulemesh.plan(lossy.override({"network.tries": 50})))
-    assert patient.drawn is not None
-    assert not patient.drawn.lost_messages.any()
-    assert schedule_of(patient).kind == "mean"
 
 
 def _without(lossy: joulemesh.Scenario) -> joulemesh.Scenario:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import re
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +15,6 @@ from joulemesh import Result, Scenario, ScenarioError
 from joulemesh.base.checksums import verified
 from joulemesh.cli.main import main
 from joulemesh.methods.setting import MethodAccount
-from joulemesh.study.paper import report_of_folder
-from joulemesh.training.jax.engine import Engine
 
 FIELDS = {
     "devices.count": 4,
@@ -46,23 +41,6 @@ def pens(tiny: Scenario, tmp_path_factory: pytest.TempPathFactory) -> tuple[Resu
     folder = tmp_path_factory.mktemp("pens") / "run"
     options: dict[str, Any] = {"method": PENS, "equal": "iterations", "seeds": 2}
     return joulemesh.run(tiny, out=folder, **options), folder
-
-
-@pytest.mark.slow
-def test_the_adaptive_method_is_the_plan(tiny: Scenario) -> None:
-    plain, named = joulemesh.run(tiny), joulemesh.run(tiny, method="adaptive")
-    assert (plain.method, named.method) == ("adaptive", "adaptive")
-    np.testing.assert_array_equal(named.plan.rounds, plain.plan.rounds)
-    for name, leaf in plain.params.items():
-        np.testing.assert_array_equal(named.params[name], leaf)
-
-
-@pytest.mark.slow
-def test_another_policy_is_run_with_its_plan(tiny: Scenario, tmp_path: Path) -> None:
-    result = joulemesh.run(tiny, method="inverse", out=tmp_path / "run")
-    assert result.method == "inverse"
-    assert result.plan.scenario.plan.rounds == "inverse"
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["scheme"] == "tree"
 
 
 def test_a_method_alone_is_what_it_is_in_a_comparison(tiny: Scenario, tmp_path: Path) -> None:
@@ -133,26 +111,6 @@ def test_a_stopped_run_of_a_method_goes_on_to_the_same_bits(
     np.testing.assert_array_equal(again.account.spent_j, result.account.spent_j)
 
 
-def test_the_page_shows_what_a_method_has(pens: tuple[Result, Path], tmp_path: Path) -> None:
-    result, folder = pens
-    page = (folder / "report.html").read_text()
-    assert f"<title>Run of {PENS} on" in page
-    assert f"in 8 iterations of {PENS} and reached" in page
-    for part in ("map", "batteries"):
-        assert re.search(rf'<section [^>]*id="{part}"[^>]* hidden>', page)
-    assert not re.search(r'<section [^>]*id="(rounds|learning)"[^>]* hidden>', page)
-    assert "what binds" not in page
-    assert 'id="answer"' not in page
-    report_of_folder(folder, tmp_path / "again.html")
-    data = re.compile(r'id="data">(.*?)</script>')
-    drawn = [data.search(text) for text in (page, (tmp_path / "again.html").read_text())]
-    first, second = (json.loads(found.group(1)) for found in drawn if found)
-    assert first["series"]["energy_j"] == second["series"]["energy_j"]
-    assert first["map"] is None
-    assert PENS in repr(result)
-    assert PENS in result._repr_html_()
-
-
 @pytest.mark.slow
 def test_a_folder_keeps_to_its_method(tiny: Scenario, pens: tuple[Result, Path]) -> None:
     _, folder = pens
@@ -179,16 +137,6 @@ def test_what_cannot_be_run_is_refused_before_anything_is_written(
 
 
 @pytest.mark.slow
-def test_worlds_are_run_with_the_method(tiny: Scenario, tmp_path: Path) -> None:
-    found = joulemesh.run(tiny, method="fixed:1", worlds=2, out=tmp_path / "worlds")
-    assert [result.method for result in found.results] == ["fixed:1", "fixed:1"]
-    again = joulemesh.run(tiny, method="fixed:1", worlds=2, out=tmp_path / "worlds", resume=True)
-    assert again.summary()["accuracy"] == found.summary()["accuracy"]
-    with pytest.raises(ScenarioError, match="method was 'fixed:1' and is 'fixed:2'"):
-        joulemesh.run(tiny, method="fixed:2", worlds=2, out=tmp_path / "worlds", resume=True)
-
-
-@pytest.mark.slow
 def test_the_command_takes_a_method_and_resumes_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,43 +154,3 @@ def test_the_command_takes_a_method_and_resumes_without_it(
     found = json.loads(order("--method", "d-psgd", "--json", *changes))
     assert (found["method"], found["equal"]) == ("d-psgd", "batteries")
     assert "is finished; nothing to do" in order("--resume")
-
-
-def test_an_interrupted_command_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    advance, folder = Engine.advance, tmp_path / "run"
-
-    def interrupted(self: Engine, state: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGINT)
-        return advance(self, state)
-
-    monkeypatch.setattr(Engine, "advance", interrupted)
-    changes = [f"--set={name}={value}" for name, value in FIELDS.items()]
-    words = [
-        "joulemesh",
-        "run",
-        "--preset",
-        "adaptive",
-        "--method",
-        "fixed:1",
-        "--json",
-        "--out",
-        str(folder),
-        *changes,
-    ]
-    monkeypatch.setattr("sys.argv", words)
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 130
-    assert f"--out {folder} --resume` goes on from here" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_the_page_says_where_a_method_misses_the_deadline(tiny: Scenario, tmp_path: Path) -> None:
-    late = tiny.override({"budget.deadline_s": 1e-6})
-    joulemesh.run(late, method="fixed:2", equal="iterations", out=tmp_path / "late")
-    assert "misses the deadline of" in (tmp_path / "late/report.html").read_text()
-    easy = tiny.override({"budget.deadline_s": 1e3})
-    joulemesh.run(easy, method="fixed:2", equal="iterations", out=tmp_path / "easy")
-    assert "misses the deadline of" not in (tmp_path / "easy/report.html").read_text()

@@ -14,9 +14,6 @@ import pytest
 from rich.console import Console
 
 import joulemesh
-from joulemesh.base.optional import MissingPackageError
-from joulemesh.base.units import duration
-from joulemesh.cli.main import main
 from joulemesh.data import Dataset, load
 from joulemesh.study.result import Result
 from joulemesh.study.tracking import TensorBoard
@@ -118,23 +115,6 @@ def test_bar_last_row_summary_and_report_agree(
     assert told_error in page
 
 
-def test_three_clocks_are_named(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
-    """Modelled, training, whole: wherever seconds of a run are printed."""
-    result, folder, _ = told
-    found = result.summary()
-    assert found["whole_s"] == found["wall_s"] + found["setup_s"]
-    modelled, training, whole = (duration(found[k]) for k in ("time_s", "wall_s", "whole_s"))
-    show_result(result, Console(width=300))
-    printed = capsys.readouterr().out
-    assert f"{modelled} on the modelled clock" in printed
-    assert f"trained in {training} (" in printed
-    assert f"the whole run in {whole}" in printed
-    page = (folder / "report.html").read_text("utf-8").replace("&nbsp;", " ")
-    assert f"<span>modelled time</span><strong>{modelled}</strong>" in page
-    tile = f"<strong>{whole}</strong><small>the whole run on its machine; training {training}"
-    assert f"<span>computed in</span>{tile}</small>" in page
-
-
 class StopError(Exception):
     """The user's own reason to stop."""
 
@@ -156,14 +136,6 @@ def test_a_stopped_run_tells_each_evaluation_once(told: Told, tmp_path: Path, af
     with pytest.raises(StopError):
         joulemesh.run(SCENARIO, seeds=2, out=folder, on_progress=stop, on_metrics=rows.append)
     joulemesh.run(SCENARIO, seeds=2, out=folder, resume=True, on_metrics=rows.append)
-    assert rows == wanted
-
-
-@pytest.mark.slow
-def test_without_a_folder_all_is_told(told: Told) -> None:
-    _, _, wanted = told
-    rows: list[dict[str, Any]] = []
-    joulemesh.run(SCENARIO, seeds=2, on_metrics=rows.append)
     assert rows == wanted
 
 
@@ -227,25 +199,6 @@ def test_a_resumed_log_voids_what_was_beyond(writers: list[Writer], tmp_path: Pa
     ]
 
 
-def test_without_a_writer_the_remedy_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for module in ("tensorboardX", "torch", "torch.utils.tensorboard"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingPackageError, match="pip install tensorboardX"):
-        TensorBoard(tmp_path)
-
-
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboardX")
-    (tmp_path / "file").write_text("")
-    with (
-        TensorBoard(tmp_path / "file" / "logs") as log,
-        pytest.raises(joulemesh.ScenarioError, match=r"cannot log to .*choose another"),
-    ):
-        log(row(0, 1))
-
-
 def test_a_real_log_holds_the_curves(told: Told, tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     from tensorboardX.proto.event_pb2 import Event
@@ -265,19 +218,3 @@ def test_a_real_log_holds_the_curves(told: Told, tmp_path: Path) -> None:
     accuracy = {step: value for tag, step, value in found if tag == "test_accuracy"}
     assert accuracy == pytest.approx({one["iteration"]: one["test_accuracy"] for one in mine})
     assert len(found) == len(mine) * (len(rows[0]) - 5)  # neither seed, iteration nor counts
-
-
-@pytest.mark.slow
-def test_the_command_logs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("tensorboardX")
-    (tmp_path / "s.toml").write_text(SCENARIO.to_toml(), "utf-8")
-    monkeypatch.chdir(tmp_path)
-    arguments = ["run", "s.toml", "--out", "run", "--tensorboard", "logs", "--json"]
-    monkeypatch.setattr(sys, "argv", ["joulemesh", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
-    assert json.loads(capsys.readouterr().out)["iterations"] == 12
-    assert len(list((tmp_path / "logs").glob("events.*"))) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 import joulemesh
 from joulemesh.base.errors import ScenarioError
-from joulemesh.cli.main import main
 from joulemesh.data import Reading, load, load_for
 from joulemesh.methods import Setting
 from joulemesh.study.paper import report_of_folder
@@ -139,46 +137,3 @@ def test_methods_are_priced_by_the_data_that_are_given(tmp_path: Path) -> None:
     setting = Setting(asked.override({"training.dataset": "digits"}), data=load_for(asked))
     assert setting.train_samples == 96  # not the 1437 of digits
     assert setting.model.parameters == 2 * 2 + 2
-
-
-def test_a_comparison_says_what_it_was_trained_on(tmp_path: Path) -> None:
-    found = joulemesh.compare(
-        scenario(table(tmp_path)), ["adaptive"], seeds=1, cache=tmp_path / "kept"
-    )
-    assert any("24 of 120 rows are held out" in note for note in found.summary()["notes"])
-
-
-@pytest.mark.parametrize("command", ["plan", "run", "compare"])
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (b"", "is empty"),
-        (b"a,label\n", "has no rows"),
-        (b"a,label\n1,x\n2\n", "line 3: 1 cells under 2 columns"),
-        (b'a,label\n1,x\n2,"' + b"y" * 200_000 + b"\n", "line 3: field larger than field limit"),
-        (bytes(range(256)), "is not UTF-8 text"),
-        (b"a,b\n1,2\n", "has no column called label"),
-    ],
-    ids=["empty", "header only", "ragged", "huge field", "binary", "no label"],
-)
-def test_hostile_files_end_in_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    command: str,
-    text: bytes,
-    words: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("bad.csv").write_bytes(text)
-    order = ["joulemesh", command, "--set", "training.dataset=bad.csv", "--json"]
-    monkeypatch.setattr(sys, "argv", order)
-    with pytest.raises(SystemExit) as end:
-        main()
-    caught = capsys.readouterr()
-    assert end.value.code == 2
-    assert words in json.loads(caught.out)["error"]["text"]
-    assert caught.err.startswith("error: ")
-    assert words in caught.err
-    assert caught.err.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -168,22 +167,6 @@ def test_spaces_that_make_no_sense_are_refused(values: dict[str, object], messag
         Space.of(values)
 
 
-def test_prices_do_not_depend_on_each_other() -> None:
-    """What is shared between candidates must not leak from one to the next."""
-    space = Space.of(
-        {
-            "plan.aggregation": ["tree", "ring-chunked", "gossip"],
-            "plan.rounds": ["theorem4", "uniform"],
-            "plan.iterations": [5, 20],
-        }
-    )
-    together = Pricing(SCENARIO)
-    for number, point in enumerate(space.points()):
-        candidate = Candidate(number, point)
-        alone = Pricing(SCENARIO).price(candidate)
-        assert together.price(candidate) == alone
-
-
 def test_what_is_learned_is_the_schedule() -> None:
     plan = joulemesh.plan(SCENARIO)
     schedule = schedule_of(plan)
@@ -198,16 +181,6 @@ def test_a_share_is_of_the_total_time() -> None:
         assert part.scenario.budget.total_s == share * timed.budget.total_s  # type: ignore[operator]
         assert float(part.latency_s.sum()) <= share * float(whole.latency_s.sum())
         assert (part.margin_j >= 0).all()
-
-
-@pytest.mark.slow
-def test_every_winner_of_the_default_space_can_be_written_and_read(tmp_path: Path) -> None:
-    pricing = Pricing(SCENARIO)
-    for point in pricing.points(Space.default(SCENARIO)):
-        made = pricing.scenario_of(point)
-        path = tmp_path / "best.toml"
-        path.write_text(made.to_toml())
-        assert joulemesh.Scenario.load(path) == made
 
 
 @pytest.mark.slow

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import joulemesh
 from joulemesh.base.errors import ScenarioError
-from joulemesh.cli.main import app
 from joulemesh.data import Dataset
 from joulemesh.scenario import Scenario
 from joulemesh.study.compare import Progress, rates_of, tuning_seeds
@@ -126,35 +121,10 @@ def test_a_stopped_tuning_goes_on(small: Scenario, digits: Dataset, tmp_path: Pa
     assert [step.cached for step in seen if step.rate in GRID[:2]] == [2, 2]
 
 
-def test_a_method_that_cannot_run_is_not_tuned(
-    small: Scenario, digits: Dataset, tmp_path: Path
-) -> None:
-    poor = small.override({"budget.energy_j": 1e-4})
-    found = tuned(poor, digits, tmp_path, methods=["d-psgd"])
-    assert found.entries[0].status == "infeasible"
-    assert found.entries[0].tuned is None
-    assert found.table()[0]["learning_rate"] is None
-    assert found.computed == 0
-
-
 def test_all_rates_diverge(small: Scenario, digits: Dataset, tmp_path: Path) -> None:
     found = tuned(small, digits, tmp_path, methods=["fixed:1"], tune_lr=[1e37, 1e38])
     assert found.entries[0].learning_rate == 1e37
     assert any("diverged at every learning rate" in note for note in found.entries[0].remarks)
-
-
-@pytest.mark.slow
-def test_worlds_are_tuned_each(small: Scenario, digits: Dataset, tmp_path: Path) -> None:
-    found = joulemesh.compare(
-        small, ["fixed:1"], seeds=1, worlds=2, data=digits, cache=tmp_path, tune_lr=[0.1, 0.3],
-        tune_seeds=1,
-    )  # fmt: skip
-    assert found.table()[0]["learning_rate"] is not None
-    rows = list(csv.DictReader(io.StringIO(found.rates_csv())))
-    assert [(row["world"], row["learning_rate"]) for row in rows] == [
-        (world, rate) for world in "01" for rate in ("0.1", "0.3")
-    ]
-    assert len({row["seed"] for row in rows}) == 2
 
 
 def test_the_choice() -> None:
@@ -182,30 +152,3 @@ def test_tuning_seeds_avoid_those_of_the_result() -> None:
     assert tuning_seeds(scenario, 2, (500_003, 500_005)) == (500_004, 500_006)
     with pytest.raises(ScenarioError, match="tune_seeds = 0"):
         tuning_seeds(scenario, 0, (1,))
-
-
-@pytest.mark.slow
-def test_the_command_tunes_and_keeps_what_it_found(small: Scenario, tmp_path: Path) -> None:
-    scenario = tmp_path / "small.toml"
-    scenario.write_text(small.to_toml())
-    command = ["compare", str(scenario), "--methods", "fixed:1,d-psgd", "--seeds", "1"]
-    command += ["--cache", str(tmp_path / "kept"), "--lr-grid", "0.1,0.4", "--tune-seeds", "1"]
-    ran = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "study")])
-    assert ran.exit_code == 0, ran.output
-    assert "learning rate" in ran.output
-    record = json.loads((tmp_path / "study/study.json").read_text())
-    assert "--lr-grid 0.1,0.4 --tune-seeds 1" in record["command"]
-    assert record["rates"] == [0.1, 0.4]
-    rows = list(csv.DictReader((tmp_path / "study/rates.csv").open()))
-    assert [row["method"] for row in rows] == ["fixed:1"] * 2 + ["d-psgd"] * 2
-    assert sum(row["chosen"] == "True" for row in rows) == 2
-    page = (tmp_path / "study/report.html").read_text()
-    assert '<th scope="col" class=n>learning rate</th>' in page
-    again = CliRunner().invoke(app, [*command, "--json"])
-    said = json.loads(again.stdout)
-    assert said["computed"] == 0
-    assert [row["learning_rate"] for row in said["methods"]] == [
-        float(row["learning_rate"]) for row in rows if row["chosen"] == "True"
-    ]
-    bad = CliRunner().invoke(app, [*command[:2], "--lr-grid", "fast"])
-    assert isinstance(bad.exception, ScenarioError)

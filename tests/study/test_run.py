@@ -6,15 +6,10 @@ import csv
 import dataclasses
 import json
 import os
-import random
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -26,7 +21,6 @@ from joulemesh.study.paper import report_of_folder
 from joulemesh.study.request import Progress
 from joulemesh.study.result import Result
 from joulemesh.training import Checkpoints, Engine, State
-from tests.samples import sample
 
 TINY = {
     "devices.count": 5,
@@ -93,18 +87,6 @@ def test_the_folder_holds_everything(finished: tuple[Result, Path]) -> None:
     assert json.loads((folder / "result.json").read_text()) == result.summary()
 
 
-def test_the_folder_remembers_where_the_figures_came_from(
-    finished: tuple[Result, Path], tmp_path: Path
-) -> None:
-    result, folder = finished
-    kept = RunFolder(folder).scenario()
-    assert kept == result.plan.scenario
-    assert kept.origins() == result.plan.scenario.origins()
-    assert {str(figure.origin) for figure in result.plan.figures} > {"preset adaptive"}
-    report_of_folder(folder, tmp_path / "again.html")
-    assert "<td >preset adaptive</td>" in (tmp_path / "again.html").read_text("utf-8")
-
-
 def test_joules_and_seconds_to_a_target_are_reported(
     finished: tuple[Result, Path], tmp_path: Path
 ) -> None:
@@ -166,13 +148,6 @@ def test_resume_refuses_another_scenario(
         joulemesh.run(tiny.override({"training.learning_rate": 0.2}), out=folder, resume=True)
 
 
-@pytest.mark.slow
-def test_resume_on_a_missing_folder_starts(tiny: joulemesh.Scenario, tmp_path: Path) -> None:
-    result = joulemesh.run(tiny, out=tmp_path / "new", resume=True)
-    assert RunFolder(tmp_path / "new").finished
-    assert result.iteration[-1] == 12
-
-
 def test_interrupted_and_resumed_runs_end_with_the_same_bits(
     tiny: joulemesh.Scenario, finished: tuple[Result, Path], tmp_path: Path
 ) -> None:
@@ -190,68 +165,6 @@ def test_interrupted_and_resumed_runs_end_with_the_same_bits(
     joulemesh.run(tiny, out=target, resume=True)
     for name in ("metrics.csv", "model.safetensors"):
         assert (target / name).read_bytes() == (folder / name).read_bytes()
-
-
-def _command(folder: Path, *more: str) -> list[str]:
-    """The same run by another process, on as many processors as JAX has here.
-
-    Bits depend on how rows are shared between them.
-    """
-    start = (
-        f"import os, runpy; os.environ['JAX_NUM_CPU_DEVICES'] = '{jax.local_device_count()}';"
-        "runpy.run_module('joulemesh', run_name='__main__', alter_sys=True)"
-    )
-    changes = [f"--set={name}={value}" for name, value in TINY.items()]
-    return [
-        sys.executable,
-        "-c",
-        start,
-        "run",
-        "--preset",
-        "adaptive",
-        *changes,
-        "--out",
-        str(folder),
-        *more,
-    ]
-
-
-def _kill_and_resume(folder: Path, wait_s: float) -> None:
-    process = subprocess.Popen(_command(folder, "--resume", "--json"), stdout=subprocess.DEVNULL)
-    time.sleep(wait_s)
-    process.kill()
-    process.wait()
-    for _ in range(3):
-        done = subprocess.run(
-            _command(folder, "--resume", "--json"), capture_output=True, text=True
-        )
-        if done.returncode == 0:
-            return
-    raise AssertionError(done.stderr)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", sample(range(20), 3))
-def test_killed_at_a_random_moment_and_resumed(
-    finished: tuple[Result, Path], tmp_path: Path, moment: int
-) -> None:
-    _, folder = finished
-    wait = random.Random(moment).uniform(0.5, 8.0)
-    _kill_and_resume(tmp_path / "killed", wait)
-    for name in ("metrics.csv", "model.safetensors", "ledger.csv"):
-        assert (tmp_path / "killed" / name).read_bytes() == (folder / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_a_finished_run_is_left_alone(
-    finished: tuple[Result, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, folder = finished
-    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    done = subprocess.run(_command(folder, "--resume"), capture_output=True, text=True)
-    assert done.returncode == 0
-    assert "is finished; nothing to do" in done.stdout
-    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
 def test_a_place_that_cannot_be_written(tiny: joulemesh.Scenario, tmp_path: Path) -> None:
@@ -298,40 +211,3 @@ def test_divergence_names_the_iteration_and_keeps_the_last_good_state(
         joulemesh.run(wild, out=tmp_path / "wild")
     assert RunFolder(tmp_path / "wild").started
     assert not RunFolder(tmp_path / "wild").finished
-
-
-def test_own_model_and_data_of_wrong_shape(tiny: joulemesh.Scenario) -> None:
-    import jax.numpy as jnp
-
-    x, y = np.zeros((20, 3), np.float32), np.arange(20) % 2
-    wrong = (lambda key: {"w": jnp.zeros((4, 2))}, lambda params, x: x @ params["w"])
-    with pytest.raises(ScenarioError):
-        joulemesh.run(tiny, model=wrong, data=(x, y, x, y))
-
-
-@pytest.mark.slow
-def test_more_devices_than_samples(tiny: joulemesh.Scenario) -> None:
-    x, y = np.zeros((3, 2), np.float32), np.array([0, 1, 0])
-    with pytest.raises(ScenarioError, match="resample"):
-        joulemesh.run(tiny, data=(x, y, x, y))
-    resampled = tiny.override({"training.partition": "resample", "training.model": "logistic"})
-    many = joulemesh.run(resampled, data=(x, y, x, y))
-    assert many.accuracy.shape == (6,)
-
-
-@pytest.mark.slow
-def test_the_reports_own_command(finished: tuple[Result, Path], tmp_path: Path) -> None:
-    _, folder = finished
-    page = tmp_path / "page.html"
-    done = subprocess.run(
-        [sys.executable, "-m", "joulemesh", "report", str(folder), "--out", str(page)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert page.read_text().startswith("<!doctype html>")
-    bad = subprocess.run(
-        [sys.executable, "-m", "joulemesh", "report", str(tmp_path)], capture_output=True, text=True
-    )
-    assert bad.returncode == 2
-    assert "is not a run folder" in bad.stderr

@@ -86,21 +86,6 @@ def test_a_comparison_takes_the_lowest_for_the_best() -> None:
     assert repr(study) == "Comparison(slow 3.0000, good 1.0000; equal time, 1 seed)"
 
 
-def test_a_page_of_a_comparison_says_what_is_compared() -> None:
-    from joulemesh.views.comparison import sentence, table_html
-
-    runs = {"slow": [5.0, 3.0], "good": [4.0, 1.0]}
-    entries = [
-        entry_of(name, {0: run(curve)}, np.full(2, 9.0), measured=RMSE)
-        for name, curve in runs.items()
-    ]
-    asked = Scenario(training={"dataset": "diabetes", "loss": "mse", "score": "rmse"})
-    study = Comparison(asked, "time", (0,), tuple(entries))
-    assert "The lowest final test RMSE, 1 (one seed), is that of good" in sentence(study)
-    assert '<th scope="col" class=n>RMSE</th>' in table_html(study)
-    assert "accuracy" not in (sentence(study) + table_html(study)).lower()
-
-
 def test_the_best_learning_rate_has_the_lowest_error() -> None:
     reached = np.array([[3.0, 3.0], [1.0, 2.0], [np.nan, 0.5]])
     assert TunedRate((0.1, 0.2, 0.4), (7, 8), reached, "lower").chosen == 0.2

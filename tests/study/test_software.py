@@ -25,7 +25,6 @@ SMALL = {
     "training.eval_every": 2,
 }
 SCENARIO = Scenario.preset("adaptive").override(SMALL)
-METHODS = ["adaptive", "fixed:1"]
 
 # The sentence of methods.txt about each library.
 SAID = {
@@ -82,38 +81,6 @@ def test_a_run_records_what_trained_it(model: tuple[str, Any], tmp_path: Path) -
     saved = tmp_path / "saved"
     result.save(saved)
     check_record(json.loads((saved / "versions.json").read_text())["versions"], library)
-
-
-@pytest.mark.parametrize("worlds", [1, 2])
-def test_a_comparison_records_what_trained_it(
-    model: tuple[str, Any], worlds: int, tmp_path: Path
-) -> None:
-    library, given = model
-    found = joulemesh.compare(
-        SCENARIO, METHODS, seeds=1, worlds=worlds, model=given, cache=tmp_path / "cache"
-    )
-    assert found.summary()["trained_by"] == {library: version(library)}
-    found.save(tmp_path / "study")
-    check_record(json.loads((tmp_path / "study/study.json").read_text())["versions"], library)
-    check_page((tmp_path / "study/report.html").read_text(), library)
-    check_methods((tmp_path / "study/methods.txt").read_text(), library)
-
-
-def test_worlds_of_a_run_record_what_trained_them(model: tuple[str, Any], tmp_path: Path) -> None:
-    library, given = model
-    found = joulemesh.run(SCENARIO, model=given, out=tmp_path / "worlds", seeds=1, worlds=2)
-    assert found.summary()["trained_by"] == {library: version(library)}
-
-
-def test_a_sweep_records_what_trained_it(model: tuple[str, Any], tmp_path: Path) -> None:
-    library, given = model
-    found = joulemesh.sweep(
-        SCENARIO, {"devices.count": [3, 4]}, METHODS, seeds=1, model=given,
-        cache=tmp_path / "cache", out=tmp_path / "sweep",
-    )  # fmt: skip
-    assert found.summary()["trained_by"] == {library: version(library)}
-    check_record(json.loads((tmp_path / "sweep/sweep.json").read_text())["versions"], library)
-    check_page((tmp_path / "sweep/report.html").read_text(), library)
 
 
 def test_a_tuning_records_what_trained_it(model: tuple[str, Any], tmp_path: Path) -> None:

@@ -21,17 +21,6 @@ def test_an_interval_by_hand() -> None:
     assert found.seeds == 3
 
 
-def test_two_seeds_have_the_widest_interval() -> None:
-    # s = 0.1/√2, t(0.975, 1) = 12.706205: half = 12.706205 · 0.1/2.
-    assert estimate(np.array([0.8, 0.9])).half == pytest.approx(0.6353102, rel=1e-6)
-
-
-def test_one_seed_has_no_interval_and_none_has_no_mean() -> None:
-    assert estimate(np.array([0.5, np.nan])).mean == 0.5
-    assert math.isnan(estimate(np.array([0.5, np.nan])).half)
-    assert math.isnan(estimate(np.array([np.nan])).mean)
-
-
 @settings(deadline=None, max_examples=50)
 @given(FIGURES)
 def test_intervals_are_those_of_scipy(values: list[float]) -> None:
@@ -75,14 +64,6 @@ def test_the_way_to_a_target_by_hand() -> None:
     # Between 0.4 and 0.5 a curve that rises steadily crosses 0.43 in the second iteration of four.
     found = reached_at(iteration, accuracy[:, :1], cost[:, :1], 0.43)
     assert np.concatenate(found).tolist() == pytest.approx([60.0, 40.0, 80.0])
-
-
-def test_consecutive_iterations_leave_nothing_open() -> None:
-    accuracy = np.array([[0.2], [0.8], [0.7], [0.95]])
-    cost = np.array([[3.0], [5.0], [9.0], [12.0]])
-    found = reached_at(np.arange(1, 5), accuracy, cost, 0.5)
-    assert np.concatenate(found).tolist() == [5.0, 5.0, 5.0]
-    assert reached_at(np.arange(1, 5), accuracy, cost, 0.1).value == 3.0
 
 
 def test_the_first_evaluation_that_reaches_counts_even_if_the_curve_falls_again() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,10 @@ import joulemesh
 from joulemesh.base.checksums import verified
 from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
-from joulemesh.scenario import Scenario
 from joulemesh.study.sweep import Progress
 from joulemesh.study.sweep_result import Sweep
-from joulemesh.training.jax.engine import Engine
 from joulemesh.views.sweep import render_sweep
 from tests.comparisons import SEEDS, few_digits, small_scenario, small_sweep, swept_folder
-from tests.compiled import compiled_programs
 
 METHODS = ["adaptive", "fixed:1"]
 
@@ -119,31 +115,6 @@ def test_one_more_value_costs_only_itself(digits: Dataset, kept: Path, swept: Sw
     assert again("adaptive,fixed:1").computed == 0
 
 
-def test_combinations_share_compiled_programs(
-    engines: list[Engine], digits: Dataset, tmp_path: Path
-) -> None:
-    vary = {"training.learning_rate": [0.01, 0.02], "budget.energy_j": [[0.4, 1.2], [0.5, 1.5]]}
-    # A model of its own: what other tests compiled, for other shapes, is not counted.
-    scenario = small_scenario().override({"training.l2": 1e-7})
-    found = joulemesh.sweep(scenario, vary, METHODS, seeds=SEEDS, data=digits, cache=tmp_path)
-    assert found.computed == 16
-    assert len(engines) == 8  # all seeds of a method in one
-    shared = {id(engine.programs): engine.programs for engine in engines}
-    assert len(shared) == 1  # both methods take exact means
-    assert max(compiled_programs(one) for made in shared.values() for one in made) == 1
-
-
-def test_seeds_are_the_same_everywhere_even_if_the_world_varies(
-    digits: Dataset, tmp_path: Path
-) -> None:
-    found = joulemesh.sweep(
-        small_scenario(), {"seed": [0, 7]}, "fixed:9999", seeds=2, data=digits, cache=tmp_path
-    )
-    rows = [(row["scenario.seed"], row["seed"]) for row in found.table()]
-    assert rows == [(0, 0), (0, 1), (7, 0), (7, 1)]
-    assert not found.ran
-
-
 def test_a_combination_that_cannot_be_planned_is_a_row(digits: Dataset, tmp_path: Path) -> None:
     vary = {"network.topology": ["ring", [[0, 1], [1, 2]]], "network.gains": [None, [1e-9, 1e-9]]}
     found = joulemesh.sweep(
@@ -227,16 +198,6 @@ def test_progress_goes_from_nothing_to_all(digits: Dataset, tmp_path: Path) -> N
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, 1.0)
     assert {step.position for step in told} == {0, 1}
-
-
-def test_the_sweep_is_written_again_by_save(swept: Sweep, tmp_path: Path) -> None:
-    swept.save(tmp_path / "copy")
-    assert verified(tmp_path / "copy").intact
-    assert (tmp_path / "copy" / "table.csv").read_text() == swept.to_csv()
-    assert repr(swept).startswith("Sweep(2 budget.energy_j × 3 training.learning_rate; adaptive")
-    one = replace(swept, points=swept.points[3:])
-    assert not one.ran
-    assert isinstance(swept.scenario, Scenario)
 
 
 def test_numbers_are_swept_by_their_own_score(tmp_path: Path) -> None:

@@ -43,19 +43,6 @@ def test_a_mean_needs_all_seeds() -> None:
     assert target_tile(found, 2) == ("energy to 85.0 % accuracy", "1 of 2 seeds", "")
 
 
-def test_exact_where_every_iteration_is_evaluated() -> None:
-    found = to_target(np.array([1, 2, 3]), CURVES[:, :1], ENERGY, TIME, 0.7)
-    assert (found["energy_to_target_j"], found["energy_to_target_j_error"]) == (300.0, 0.0)
-    assert target_words(found, 1).endswith("after 300 J and 3 s")
-    rough = to_target(WHEN, CURVES[:, :1], ENERGY, TIME, 0.7)
-    words = target_words(rough, 1)
-    assert (
-        "after 250 J and 2.5 s, interpolated between evaluations, to within 50 J and 500 ms"
-        in words
-    )
-    assert "±" not in words  # one seed has no interval, and nothing else is written as one
-
-
 @pytest.mark.parametrize("target", [0.0, -0.1, 1.01, 90.0, float("nan")])
 def test_what_is_no_accuracy_is_refused(target: float) -> None:
     with pytest.raises(ScenarioError, match="is not an accuracy"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,6 @@ from joulemesh.study.tracking import (
     Tracked,
     WandB,
     open_trackers,
-    run_id,
 )
 
 SCENARIO = joulemesh.Scenario.preset("adaptive").override(
@@ -256,14 +254,6 @@ def test_a_failing_tracker_is_said_once(caplog: pytest.LogCaptureFixture) -> Non
     ]
 
 
-@pytest.mark.slow
-def test_a_failing_tracker_changes_nothing_in_the_run() -> None:
-    with Together([Guarded("mlflow", Failing())]) as tracker:
-        tracked = joulemesh.run(SCENARIO, on_metrics=tracker)
-    plain = joulemesh.run(SCENARIO)
-    assert all((tracked.params[name] == plain.params[name]).all() for name in plain.params)
-
-
 def test_a_refusal_is_not_swallowed() -> None:
     class Refusing(Failing):
         def __call__(self, row: Any) -> None:
@@ -271,11 +261,6 @@ def test_a_refusal_is_not_swallowed() -> None:
 
     with pytest.raises(ScenarioError, match="choose another"):
         Guarded("tensorboard", Refusing())(row(0, 1))
-
-
-def test_a_run_is_called_the_same_when_it_is_resumed(folder: Path) -> None:
-    assert run_id(folder) == run_id(folder)
-    assert run_id(folder) != run_id(folder / "none")
 
 
 # The real packages -------------------------------------------------------------------------------
@@ -325,41 +310,3 @@ def test_a_run_in_mlflow_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [row["iteration"] for row in rows] == [2, 4, 6]
     assert run.info.status == "FINISHED"
     assert run.data.params["training.model"] == "logistic"
-
-
-def logged_in(path: Path) -> dict[int, float]:
-    """The accuracies in an offline run's own file, by step."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    content, at, held, found = path.read_bytes(), 7, b"", dict[int, float]()
-    while at + 7 <= len(content):  # blocks of 32 KiB; checksum, length, kind, piece of a record
-        left = 32768 - at % 32768
-        if left < 7:
-            at += left
-            continue
-        size, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
-        held += content[at + 7 : at + 7 + size]
-        at += 7 + size
-        if kind not in (1, 4):  # more of it follows
-            continue
-        record, held = Record.FromString(held), b""
-        if record.WhichOneof("record_type") == "history":
-            items = record.history.item
-            values = {i.key or ".".join(i.nested_key): json.loads(i.value_json) for i in items}
-            found[values["iteration"]] = values["test_accuracy"]
-    return found
-
-
-@pytest.mark.slow
-def test_a_run_in_wandb_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb", reason="the extra wandb is not installed")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    folder = tmp_path / "run"
-    rows = stopped_and_resumed(folder, lambda: WandB(folder=folder, scenario=SCENARIO))
-    kept = sorted((tmp_path / "wandb").glob("offline-run-*"))
-    assert len(kept) == 2  # both parts of the run, which `wandb sync` joins by their id
-    assert len({one.name.split("-", 3)[3] for one in kept}) == 1
-    found = logged_in(next(kept[-1].glob("*.wandb")))
-    assert found == {row["iteration"]: row["test_accuracy"] for row in rows[1:]}

@@ -14,7 +14,6 @@ import pytest
 
 import joulemesh
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.own_code import run_file
 from joulemesh.cli.main import main
 from joulemesh.data import Dataset, load
 from joulemesh.data.arrays import write_npz
@@ -75,21 +74,6 @@ def test_a_run_goes_on_elsewhere_without_its_originals(
 
 
 @pytest.mark.slow
-def test_the_record_says_what_was_kept(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    joulemesh.run(joulemesh.Scenario.load("scenario.toml"), out="runs/x")
-    record = json.loads(Path("runs/x/inputs/inputs.json").read_text())
-    assert list(record["files"]) == ["devices.table", "network.topology", "training.dataset"]
-    table = record["files"]["devices.table"]
-    assert (table["name"], table["kept"]) == ("fleet.csv", "inputs/devices-table.csv")
-    assert Path("runs/x", table["kept"]).read_bytes() == Path("fleet.csv").read_bytes()
-    assert table["bytes"] == Path("fleet.csv").stat().st_size
-    assert len(table["sha256"]) == 64
-    manifest = Path("runs/x/manifest.jsonl").read_text()
-    assert all(f'"{one["kept"]}"' in manifest for one in record["files"].values())
-    assert '"inputs/inputs.json"' in manifest
-
-
-@pytest.mark.slow
 def test_what_is_too_large_is_named_with_its_digest(
     project: Path,
     tmp_path: Path,
@@ -124,18 +108,6 @@ def test_what_is_too_large_is_named_with_its_digest(
         assert (tmp_path / "again" / name).read_bytes() == (moved / name).read_bytes()
     (tmp_path / "other.npz").write_bytes(mine)
     command(monkeypatch, "plan", moved / "scenario.toml", "--set", "training.dataset=other.npz")
-
-
-@pytest.mark.slow
-def test_a_changed_input_is_noted(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    joulemesh.run(joulemesh.Scenario.load("scenario.toml"), out="runs/x")
-    command(monkeypatch, "plan", "runs/x/scenario.toml")
-    assert "has changed" not in capsys.readouterr().err
-    Path("runs/x/inputs/devices-table.csv").write_text("cpu_hz\n" + "2e9\n" * 4)
-    command(monkeypatch, "plan", "runs/x/scenario.toml")
-    assert "inputs/devices-table.csv has changed since" in capsys.readouterr().err
 
 
 def frame() -> Any:
@@ -223,24 +195,6 @@ def test_images_and_scaling_of_the_users_own_come_back_the_same(tmp_path: Path) 
         assert found.classes == 5
 
 
-@pytest.mark.parametrize(
-    "arrays",
-    [
-        {"x_mean": 1.0},
-        {"x_mean": 1.0, "x_std": 0.0},
-        {"x_mean": [1.0, 2.0], "x_std": [1.0, 2.0]},
-        {"x_mean": np.nan, "x_std": 1.0},
-        {"x_mean": "a", "x_std": "b"},
-    ],
-)
-def test_scaling_that_does_not_fit(tmp_path: Path, arrays: dict[str, Any]) -> None:
-
-    x = np.zeros((2, 3))
-    np.savez(tmp_path / "a.npz", x_train=x, y_train=[0, 1], x_test=x, y_test=[0, 1], **arrays)
-    with pytest.raises(ScenarioError, match="x_mean and x_std must both be numbers that fit"):
-        load(str(tmp_path / "a.npz"))
-
-
 @pytest.mark.slow
 def test_a_model_that_is_not_kept_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -256,13 +210,6 @@ def test_a_model_that_is_not_kept_is_noted(
     result.save("x")
     command(monkeypatch, "plan", "x/scenario.toml")
     assert "a model of the user's own, which is not kept" in capsys.readouterr().err
-
-
-METHOD = """
-from joulemesh.methods import build, register
-
-register("mine", lambda name, setting, given: build("fixed:1", setting), parameters={})
-"""
 
 
 @pytest.mark.slow
@@ -284,25 +231,3 @@ def test_a_comparison_is_made_again_elsewhere(
     command(monkeypatch, *shlex.split(study["command"])[1:], "--out", "again")
     for name in ("comparison.csv", "table.csv"):
         assert Path("again", name).read_bytes() == Path(name).read_bytes()
-
-
-@pytest.mark.slow
-def test_a_comparison_of_ones_own_method_and_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: None
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(METHOD)
-    run_file(Path("mine.py"), "--load mine.py")
-    scenario = joulemesh.Scenario.preset("adaptive").override({**TINY, **READ})
-    found = joulemesh.compare(scenario, ["mine"], seeds=[4], data=frame(), cache="kept")
-    found.save("x", code=["mine.py"])
-    study = json.loads(Path("x/study.json").read_text())
-    assert study["command"] is None  # no command can name seed 4 alone
-    assert Path("x/inputs/mine.py").read_text() == METHOD
-    kept = joulemesh.Scenario.load("x/scenario.toml")
-    again = joulemesh.compare(kept, study["methods"], study["equal"], study["seeds"], cache="new")
-    assert again.to_csv() == found.to_csv()
-    first = joulemesh.compare(kept, ["mine"], seeds=1, cache="new")
-    first.save("y", code=["mine.py"])
-    said = json.loads(Path("y/study.json").read_text())["command"]
-    assert said.endswith("--seeds 1 --load inputs/mine.py")

@@ -14,8 +14,8 @@ import pytest
 
 import joulemesh
 from joulemesh.base.errors import InfeasibleError, ScenarioError
-from joulemesh.data import Dataset, from_arrays
-from joulemesh.study.learn import Job, Judge, halves
+from joulemesh.data import from_arrays
+from joulemesh.study.learn import Judge, halves
 from joulemesh.study.pricing import Priced
 from joulemesh.study.search import Halving
 from joulemesh.study.tune import Progress
@@ -217,28 +217,3 @@ def test_bad_input_is_refused_before_anything_is_done(
     with pytest.raises(ScenarioError, match=message):
         joulemesh.tune(SCENARIO, SPACE, cache=tmp_path / "cache", **options)
     assert not list(tmp_path.iterdir())
-
-
-def test_own_data_and_model_are_tuned(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(400, 6)).astype(np.float32), rng.integers(0, 3, 400).astype(np.int32)
-    x[np.arange(400), y] += 3
-    data: Dataset = from_arrays(x[:300], y[:300], x[300:], y[300:])
-    tuning = joulemesh.tune(
-        SCENARIO,
-        {"training.learning_rate": [0.1, 0.2]},
-        data=data,
-        seeds=1,
-        search_seeds=1,
-        cache=tmp_path / "cache",
-        out=tmp_path / "out",
-    )
-    assert tuning.winner.accuracy[0] > 0.5
-    assert (tmp_path / "out" / "inputs" / "data.npz").is_file()
-    assert joulemesh.Scenario.load(tmp_path / "out" / "best.toml").training.dataset.endswith("npz")
-
-
-def test_a_job_costs_what_its_plan_costs() -> None:
-    plan = joulemesh.plan(SCENARIO)
-    job = Job(0, plan)
-    np.testing.assert_allclose(job.contender.reserve.spent_j, plan.spent_j, rtol=1e-12)

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.base.files import make_folder
 from joulemesh.scenario import Scenario
 from joulemesh.study import contest
-from joulemesh.training import checkpoint
 from joulemesh.training.jax import engine as learners
 from joulemesh.training.jax.engine import Engine
 
@@ -130,24 +128,3 @@ def test_a_damaged_checkpoint_only_costs_its_time(
     found = compared(tiny, tmp_path)
     assert often[0][1] == 0
     assert np.isfinite(found.entries[0].final["test_accuracy"]).all()
-
-
-def test_a_process_that_was_faster_may_remove_the_folder_at_any_time(
-    tiny: Scenario,
-    tmp_path: Path,
-    often: list[tuple[str, int]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made_at = []
-
-    def made(folder: Path) -> None:
-        make_folder(folder)
-        made_at.append(folder)
-        if len(made_at) == 1:
-            folder.rmdir()
-
-    monkeypatch.setattr(checkpoint, "make_folder", made)
-    found = joulemesh.compare(tiny, "fixed:2", "iterations", 1, cache=tmp_path)
-    assert found.computed == 1
-    assert len(made_at) == 4  # three checkpoints, the first in two attempts
-    assert list((tmp_path / "unfinished").iterdir()) == []

@@ -15,7 +15,6 @@ import pytest
 import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.scenario import Scenario
-from joulemesh.study.request import Progress
 from joulemesh.study.result import WorldRun, WorldsResult
 
 TINY = {
@@ -130,41 +129,6 @@ def test_a_world_that_cannot_run_is_counted_and_named() -> None:
     none = fakes(None)
     assert "there are no figures" in none.missing
     assert "none of 1 worlds ran" in repr(none)
-
-
-@pytest.mark.slow
-def test_worlds_whose_batteries_do_not_pay_are_reported(tiny: Scenario, tmp_path: Path) -> None:
-    """Batteries drawn from a range that not every world's devices can live on."""
-    ranged = tiny.override({"budget.energy_j": [0.08, 0.3], "plan.iterations": 3})
-    result = joulemesh.run(ranged, worlds=2, out=tmp_path / "w")
-    status = [world.status for world in result.worlds]
-    assert set(status) == {"ran", "infeasible"}
-    for world, state in zip(result.worlds, status, strict=True):
-        if state == "infeasible":
-            with pytest.raises(joulemesh.InfeasibleError) as refusal:
-                joulemesh.plan(ranged.override({"seed": world.seed}))
-            assert world.reason == str(refusal.value)
-    lost = status.count("infeasible")
-    assert result.missing.startswith(f"{lost} of 2 worlds {'is' if lost == 1 else 'are'} infeas")
-    folders = [(tmp_path / "w" / f"world-{k}").is_dir() for k in range(2)]
-    assert folders == [state == "ran" for state in status]
-
-
-@pytest.mark.slow
-def test_a_world_that_diverges_is_reported(tiny: Scenario) -> None:
-    wild = tiny.override({"training.model": "mlp", "training.learning_rate": 1e30})
-    result = joulemesh.run(wild, worlds=2)
-    assert [world.status for world in result.worlds] == ["diverged", "diverged"]
-    assert "lower training.learning_rate" in result.missing
-
-
-@pytest.mark.slow
-def test_progress_and_metrics_say_which_world(tiny: Scenario) -> None:
-    steps: list[Progress] = []
-    rows: list[dict[str, Any]] = []
-    joulemesh.run(tiny, worlds=2, on_progress=steps.append, on_metrics=rows.append)
-    assert [step.world for step in steps] == [0, 0, 1, 1]
-    assert [row["world"] for row in rows] == [0, 0, 1, 1]
 
 
 # Stopping and going on -------------------------------------------------------------------------
@@ -289,30 +253,3 @@ def test_the_command_runs_shows_resumes_and_adds_worlds(
     more = json.loads(capsys.readouterr().out)
     assert more["worlds"] == 3
     assert more["each"][:2] == found["each"]
-
-
-@pytest.mark.slow
-def test_the_command_says_when_no_world_can_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    changes = [f"--set={name}={value}" for name, value in TINY.items()]
-    poor = [*changes, "--set=budget.energy_j=1e-6", "--worlds", 2, "--out", "w"]
-    assert command(monkeypatch, *poor) == 2
-    shown = capsys.readouterr()
-    assert "2 of 2 worlds are infeasible" in shown.out
-    assert "none of the worlds could run" in shown.err
-    assert "Traceback" not in shown.err
-
-
-@pytest.mark.slow
-def test_one_world_asked_for_is_the_plain_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    changes = [f"--set={name}={value}" for name, value in TINY.items()]
-    assert command(monkeypatch, *changes, "--worlds", 1, "--out", "one") == 0
-    assert command(monkeypatch, *changes, "--out", "plain") == 0
-    capsys.readouterr()
-    assert bits(tmp_path / "one") == bits(tmp_path / "plain")
-    assert (tmp_path / "one" / "report.html").is_file()
