@@ -13,7 +13,6 @@ import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.optional import MissingPackageError
 from joulemesh.study.tracking import (
-    Guarded,
     MLflow,
     Together,
     Tracked,
@@ -243,7 +242,7 @@ def test_a_failing_tracker_is_said_once(caplog: pytest.LogCaptureFixture) -> Non
         def __exit__(self, *error: object) -> None:
             other.append("closed")
 
-    with Together([Guarded("mlflow", failing), Guarded("wandb", Working())]) as tracker:
+    with Together({"mlflow": failing, "wandb": Working()}) as tracker:
         for iteration in (2, 4, 6):
             tracker(row(0, iteration))
     assert failing.asked == [2, 4]
@@ -260,7 +259,7 @@ def test_a_refusal_is_not_swallowed() -> None:
             raise ScenarioError("cannot log there; choose another place")
 
     with pytest.raises(ScenarioError, match="choose another"):
-        Guarded("tensorboard", Refusing())(row(0, 1))
+        Together({"tensorboard": Refusing()})(row(0, 1))
 
 
 # The real packages -------------------------------------------------------------------------------

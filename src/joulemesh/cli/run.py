@@ -293,7 +293,7 @@ def _tracker(
     count = seeds if isinstance(seeds, int) else len(seeds)
     assert request.out is not None
     tracked = Tracked(request.out, request.scenario, count, world)
-    return open_trackers(asked, tracked) or nullcontext()
+    return open_trackers(asked, tracked)
 
 
 def _shown(request: RunRequest, display: Display) -> RunRequest:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -66,65 +67,41 @@ def fields_of(scenario: Scenario | None) -> dict[str, str]:
     return found
 
 
-class Guarded:
-    """A tracker whose failures are said once and stop nothing.
+class Together:
+    """Trackers by their names as one; what one of them raises is said once, and stops nothing.
 
     Refusals of what the user asked for (`ScenarioError`) are passed on.
-
-    Args:
-        name: of the tracker, for the note.
-        tracker: what logs.
     """
 
-    def __init__(self, name: str, tracker: Tracker) -> None:
-        self._name, self._tracker, self._works = name, tracker, True
+    def __init__(self, trackers: Mapping[str, Tracker]) -> None:
+        self._working = dict(trackers)
 
-    def _try(self, action: Callable[[], object]) -> None:
-        if not self._works:
-            return
-        try:
-            action()
-        except ScenarioError:
-            raise
-        except Exception as error:  # a tracker's own, the network's, a server's
-            self._works = False
-            reason = " ".join(str(error).split())[:200] or "no reason given"
-            _LOG.warning(
-                "%s logs no more (%s: %s); the run goes on, and metrics.csv has every evaluation",
-                self._name,
-                type(error).__name__,
-                reason,
-            )
+    def _each(self, action: Callable[[Tracker], object]) -> None:
+        for name, tracker in list(self._working.items()):
+            try:
+                action(tracker)
+            except ScenarioError:
+                raise
+            except Exception as error:  # a tracker's own, the network's, a server's
+                del self._working[name]
+                reason = " ".join(str(error).split())[:200] or "no reason given"
+                _LOG.warning(
+                    "%s logs no more (%s: %s); the run goes on, and metrics.csv has every "
+                    "evaluation",
+                    name,
+                    type(error).__name__,
+                    reason,
+                )
 
     def __call__(self, row: Metrics) -> None:
-        self._try(lambda: self._tracker(row))
+        self._each(lambda tracker: tracker(row))
 
     def __enter__(self) -> Self:
-        self._try(self._tracker.__enter__)
+        self._each(lambda tracker: tracker.__enter__())
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._try(lambda: self._tracker.__exit__(*error))
-
-
-class Together:
-    """Several trackers as one."""
-
-    def __init__(self, trackers: Sequence[Tracker]) -> None:
-        self._trackers = tuple(trackers)
-
-    def __call__(self, row: Metrics) -> None:
-        for one in self._trackers:
-            one(row)
-
-    def __enter__(self) -> Self:
-        for one in self._trackers:
-            one.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for one in self._trackers:
-            one.__exit__(*error)
+        self._each(lambda tracker: tracker.__exit__(*error))
 
 
 @dataclass(frozen=True)
@@ -133,11 +110,6 @@ class Tracked:
     scenario: Scenario  # what is carried out
     seeds: int  # how many there are
     world: str = ""  # name of the world's folder; empty for a run in one world
-
-
-def ended(error: Sequence[Any]) -> bool:
-    """Did a run come to its end, by what ``__exit__`` is told?"""
-    return not error or error[0] is None
 
 
 _WRITERS = ("tensorboardX", "torch.utils.tensorboard")
@@ -152,7 +124,39 @@ def _writer() -> Any:
     )
 
 
-class TensorBoard:
+class PerSeed:
+    """A tracker that has a log for each seed: opened when first needed, closed at the end."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Any] = {}
+
+    def begin(self, seed: int, iteration: int) -> Any:
+        """Open the log of a seed."""
+        raise NotImplementedError
+
+    def log(self, seed: int, iteration: int, row: Metrics) -> None:
+        """Write an evaluation into the log of a seed."""
+        raise NotImplementedError
+
+    def close(self, one: Any, *, finished: bool) -> None:
+        """End the log of a seed."""
+        raise NotImplementedError
+
+    def __call__(self, row: Metrics) -> None:
+        seed, iteration = int(row["seed"]), int(row["iteration"])
+        if seed not in self._open:
+            self._open[seed] = self.begin(seed, iteration)
+        self.log(seed, iteration, row)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for one in self._open.values():
+            self.close(one, finished=not error or error[0] is None)
+
+
+class TensorBoard(PerSeed):
     """Logs evaluations, by iteration: ``joulemesh.run(scenario, on_metrics=TensorBoard("logs"))``.
 
     Args:
@@ -164,38 +168,52 @@ class TensorBoard:
     """
 
     def __init__(self, folder: str | Path, *, seeds: int = 1) -> None:
+        super().__init__()
         self._make, self._folder, self._several = _writer(), Path(folder), seeds > 1
-        self._open: dict[int, Any] = {}
 
-    def __call__(self, row: Metrics) -> None:
-        seed, iteration = int(row["seed"]), int(row["iteration"])
-        if seed not in self._open:
-            folder = self._folder / f"seed-{seed}" if self._several else self._folder
-            # What an earlier run, or this one before it was killed, logged from here on is void.
-            try:
-                self._open[seed] = self._make(str(folder), purge_step=iteration)
-            except OSError as error:
-                raise ScenarioError(
-                    f"cannot log to {folder}: {error.strerror}; choose another --tensorboard"
-                ) from None
+    def begin(self, seed: int, iteration: int) -> Any:
+        folder = self._folder / f"seed-{seed}" if self._several else self._folder
+        # What an earlier run, or this one before it was killed, logged from here on is void.
+        try:
+            return self._make(str(folder), purge_step=iteration)
+        except OSError as error:
+            raise ScenarioError(
+                f"cannot log to {folder}: {error.strerror}; choose another --tensorboard"
+            ) from None
+
+    def log(self, seed: int, iteration: int, row: Metrics) -> None:
         for name, value in row.items():
             if name not in ("seed", "iteration", *COUNTS):  # counts are not curves
                 self._open[seed].add_scalar(name, value, iteration)
         self._open[seed].flush()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for writer in self._open.values():
-            writer.close()
+    def close(self, one: Any, *, finished: bool) -> None:
+        one.close()
 
 
 _TAG, _SEED = "joulemesh.run", "joulemesh.seed"
 _AT_ONCE = 100  # parameters in a request, at most
 
 
-class MLflow:
+class Named(PerSeed):
+    """A log of which each seed is a run, found again by the run's folder when it is resumed."""
+
+    def __init__(self, folder: str | Path | None, scenario: Scenario | None) -> None:
+        super().__init__()
+        self._folder, self._scenario = folder, scenario
+
+    @cached_property
+    def name(self) -> str:
+        """What the run is called, once it has begun."""
+        return run_id(self._folder)
+
+    @property
+    def label(self) -> str:
+        """The run's folder, by which a reader knows it."""
+        return Path(self._folder).name if self._folder is not None else self.name
+
+
+class MLflow(Named):
     """Logs evaluations, by iteration: ``joulemesh.run(scenario, on_metrics=MLflow())``.
 
     Each seed is an MLflow run of its own, with the scenario's fields as parameters. A run of
@@ -220,47 +238,43 @@ class MLflow:
         folder: str | Path | None = None,
         scenario: Scenario | None = None,
     ) -> None:
+        super().__init__(folder, scenario)
         self._mlflow = require("mlflow", "tracking by MLflow", "mlflow-skinny")
         self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "joulemesh"
-        self._uri, self._folder, self._scenario = uri, folder, scenario
-        self._client: Any = None
-        self._name = ""
-        self._open: dict[int, tuple[str, int]] = {}  # by seed: the run, and how far it has come
+        self._uri, self._done = uri, dict[int, int]()
 
-    def __call__(self, row: Metrics) -> None:
-        seed, iteration = int(row["seed"]), int(row["iteration"])
-        if seed not in self._open:
-            self._open[seed] = self._begin(seed)
-        run, done = self._open[seed]
-        if iteration <= done:
+    @cached_property
+    def _client(self) -> Any:
+        return self._mlflow.MlflowClient(tracking_uri=self._uri)
+
+    def log(self, seed: int, iteration: int, row: Metrics) -> None:
+        if iteration <= self._done[seed]:
             return  # logged before the run was interrupted
         entity, now = self._mlflow.entities.Metric, int(time.time() * 1000)
         figures = [entity(name, value, now, iteration) for name, value in curves_of(row).items()]
-        self._client.log_batch(run, metrics=figures)
-        self._open[seed] = run, iteration
+        self._client.log_batch(self._open[seed], metrics=figures)
+        self._done[seed] = iteration
 
-    def _begin(self, seed: int) -> tuple[str, int]:
-        """The MLflow run of a seed, found again or made; and the last iteration that it has."""
-        if self._client is None:
-            self._client = self._mlflow.MlflowClient(tracking_uri=self._uri)
-            self._name = run_id(self._folder)
+    def begin(self, seed: int, iteration: int) -> str:
+        """The MLflow run of a seed, found again or made."""
         client, experiment = self._client, self._experiment_id()
-        wanted = f"tags.`{_TAG}` = '{self._name}' and tags.`{_SEED}` = '{seed}'"
+        wanted = f"tags.`{_TAG}` = '{self.name}' and tags.`{_SEED}` = '{seed}'"
         found = client.search_runs([experiment], wanted, max_results=1)
+        self._done[seed] = 0
         if found:
-            run = found[0].info.run_id
+            run = str(found[0].info.run_id)
             client.update_run(run, status="RUNNING")
             known = next(iter(found[0].data.metrics), None)
             history = client.get_metric_history(run, known) if known else []
-            return run, max((point.step for point in history), default=0)
-        label = Path(self._folder).name if self._folder is not None else self._name
-        tags = {_TAG: self._name, _SEED: str(seed), "joulemesh.version": __version__}
-        made = client.create_run(experiment, run_name=f"{label}-seed-{seed}", tags=tags)
+            self._done[seed] = max((point.step for point in history), default=0)
+            return run
+        tags = {_TAG: self.name, _SEED: str(seed), "joulemesh.version": __version__}
+        made = client.create_run(experiment, run_name=f"{self.label}-seed-{seed}", tags=tags)
         parameter = self._mlflow.entities.Param
         fields = [parameter(name, value) for name, value in fields_of(self._scenario).items()]
         for first in range(0, len(fields), _AT_ONCE):
             client.log_batch(made.info.run_id, params=fields[first : first + _AT_ONCE])
-        return made.info.run_id, 0
+        return str(made.info.run_id)
 
     def _experiment_id(self) -> str:
         known = self._client.get_experiment_by_name(self._experiment)
@@ -268,15 +282,11 @@ class MLflow:
             return str(known.experiment_id)
         return str(self._client.create_experiment(self._experiment))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for run, _ in self._open.values():
-            self._client.set_terminated(run, status="FINISHED" if ended(error) else "KILLED")
+    def close(self, one: Any, *, finished: bool) -> None:
+        self._client.set_terminated(one, status="FINISHED" if finished else "KILLED")
 
 
-class WandB:
+class WandB(Named):
     """Logs evaluations, by iteration: ``joulemesh.run(scenario, on_metrics=WandB("project"))``.
 
     Each seed is a run of its own in one group, with the scenario's fields as its configuration. A
@@ -299,40 +309,30 @@ class WandB:
         folder: str | Path | None = None,
         scenario: Scenario | None = None,
     ) -> None:
+        super().__init__(folder, scenario)
         self._wandb = require("wandb", "tracking by Weights & Biases")
         entity, _, self._project = project.rpartition("/")
-        self._entity, self._folder, self._scenario = entity or None, folder, scenario
-        self._open: dict[int, Any] = {}
-        self._name = ""
+        self._entity = entity or None
 
-    def __call__(self, row: Metrics) -> None:
-        seed, iteration = int(row["seed"]), int(row["iteration"])
-        if seed not in self._open:
-            self._open[seed] = self._begin(seed)
+    def log(self, seed: int, iteration: int, row: Metrics) -> None:
         run = self._open[seed]
         if iteration >= run.step:  # otherwise logged before the run was interrupted
             run.log({"iteration": iteration, **curves_of(row)}, step=iteration)
 
-    def _begin(self, seed: int) -> Any:
-        self._name = self._name or run_id(self._folder)
-        label = Path(self._folder).name if self._folder is not None else self._name
+    def begin(self, seed: int, iteration: int) -> Any:
         return self._wandb.init(
             entity=self._entity,
             project=self._project,
-            group=f"{label}-{self._name[:6]}",
-            name=f"{label}-seed-{seed}",
-            id=f"{self._name}-{seed}",
+            group=f"{self.label}-{self.name[:6]}",
+            name=f"{self.label}-seed-{seed}",
+            id=f"{self.name}-{seed}",
             config={**fields_of(self._scenario), "repetition_seed": seed},
             resume="allow",
             reinit="create_new",
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for run in self._open.values():
-            run.finish(exit_code=0 if ended(error) else 1)
+    def close(self, one: Any, *, finished: bool) -> None:
+        one.finish(exit_code=0 if finished else 1)
 
 
 # What may be written after --track, and what makes the tracker.
@@ -352,13 +352,13 @@ TRACKERS: dict[str, tuple[str, Callable[[str, Tracked], Tracker]]] = {
 }
 
 
-def open_trackers(asked: Sequence[str], run: Tracked) -> Together | None:
-    """The trackers that a command asks for, guarded; None for none."""
-    made: list[Tracker] = []
+def open_trackers(asked: Sequence[str], run: Tracked) -> Together:
+    """The trackers that a command asks for."""
+    made: dict[str, Tracker] = {}
     for text in asked:
         name, _, where = text.partition(":")
         if name not in TRACKERS:
             *some, last = TRACKERS
             raise ScenarioError(f"--track {text}: use {', '.join(some)} or {last}")
-        made.append(Guarded(name, TRACKERS[name][1](where, run)))
-    return Together(made) if made else None
+        made[name if name not in made else text] = TRACKERS[name][1](where, run)
+    return Together(made)
