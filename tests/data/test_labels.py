@@ -25,7 +25,6 @@ from joulemesh.data.dataset import (
 )
 from joulemesh.data.kinds import apportion
 from joulemesh.data.load import LETTERS, verses
-from joulemesh.data.own import OnDisk
 from joulemesh.data.reading import is_table
 from joulemesh.data.table import held_out
 
@@ -109,12 +108,6 @@ def test_shares_are_dealt_by_largest_remainders_and_rows_held_out_by_class() -> 
     assert apportion(5, np.array([1.0, 1.0, 2.0])).tolist() == [1, 1, 3]
     held = held_out(np.repeat([0, 1], [10, 5]).astype(np.int32), 0.2, seed=0)
     assert held.nonzero()[0].tolist() == [1, 7, 14]
-
-
-def test_samples_on_disk_are_read_by_index_across_parts() -> None:
-    both = OnDisk([np.zeros((2, 3), np.float32), np.ones((4, 3), np.float32)])
-    assert both[np.array([5, 0])].tolist() == [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
-    assert (both.shape, both[1:3].shape) == ((6, 3), (2, 3))
 
 
 def test_verses_predict_the_next_letter() -> None:

@@ -116,20 +116,6 @@ def from_arrays(
     )
 
 
-def targets_from(
-    name: str, y_train: NDArray[Any], y_test: NDArray[Any], kind: str
-) -> tuple[NDArray[Any], NDArray[Any], int, tuple[str, ...]]:
-    """Training and test targets of a kind, how many there are, and their names."""
-    if kind == "numbers":
-        train, test, _ = numbers_of(name, y_train, y_test, normalize=False)
-        return train, test, train.shape[1], ()
-    if kind == "tokens":
-        wanted, held = (np.asarray(y).astype(np.int32) for y in (y_train, y_test))
-        return wanted, held, 1 + max(int(wanted.max()), int(held.max())), ()
-    labels, tested, names = _both_labels(name, y_train, y_test)
-    return labels, tested, len(names) or _classes(name, labels), names
-
-
 def classes_of(path: str | Path, y_train: NDArray[Any]) -> int:
     """The number of classes, from the training labels."""
     check_kind(path, y_train, "classes")

@@ -105,11 +105,6 @@ class Dataset:
         return self.x_train.shape[1:]
 
     @property
-    def on_disk(self) -> bool:
-        """Do samples stay on disk, to be read by index?"""
-        return not isinstance(self.x_train, np.ndarray)
-
-    @property
     def targets(self) -> Literal["classes", "numbers", "tokens"]:
         """What is to be predicted of a sample."""
         if self.y_train.dtype == np.float32:
@@ -173,7 +168,7 @@ def _check_lengths(name: str, part: str, x: NDArray[Any], y: NDArray[Any]) -> No
 
 
 def _check_values(name: str, part: str, x: NDArray[Any], tokens: int) -> None:
-    if x.dtype == np.uint8 or not isinstance(x, np.ndarray):  # on disk: checked as they are read
+    if x.dtype == np.uint8:
         return
     if x.dtype == np.int32:
         _check_labels(name, f"x_{part}", x, tokens)

@@ -45,7 +45,7 @@ def load(
             ``cifar-10``, the path of
             an ``.npz`` file with x_train, y_train, x_test and y_test, of a table with a column of
             labels (``.csv``, ``.tsv``, also packed as ``.gz`` or ``.xz``, or ``.parquet``), of
-            samples that stay on disk (`joulemesh.data.own`),
+            samples, targets and test samples in files side by side (`joulemesh.data.own`),
             ``folder:PATH`` for one shard per device (`joulemesh.data.federated`), or
             ``hf:OWNER/NAME`` for a data set of the Hugging Face hub (see `joulemesh.data.hub`).
         data_dir: folder that holds ``mnist/`` and the like, or the original files themselves.

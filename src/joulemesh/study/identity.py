@@ -44,7 +44,7 @@ from joulemesh.base.own_code import files_run
 from joulemesh.data import Dataset
 from joulemesh.data.arrays import write_npz
 from joulemesh.data.load import device_names
-from joulemesh.data.own import is_on_disk
+from joulemesh.data.own import in_several_files
 from joulemesh.methods import Contender, Setting
 from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel
@@ -314,7 +314,7 @@ def _copies(scenario: Scenario) -> dict[str, str]:
     return {
         field: f"{FOLDER}/{field.replace('.', '-')}{_suffix(path)}"
         for field, path in _files(scenario).items()
-        if path.stat().st_size <= _MOST_BYTES and not is_on_disk(str(path))
+        if path.stat().st_size <= _MOST_BYTES and not in_several_files(str(path))
     }
 
 

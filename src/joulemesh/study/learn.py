@@ -3,14 +3,11 @@
 Candidates that can share a program are trained in one: as members of the seed axis, each with its
 own learning rate and its own rounds. On a CPU rows are trained one after another in any case, so
 each candidate is a call of its own, and all of them use one compiled program.
-An accelerator waits for the compiler most of the time, since few batches share a program: there the
-programs of the next batch are compiled while one trains.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -105,18 +102,14 @@ class Judge:
     ) -> Iterator[tuple[Job, list[Record]]]:
         """Train jobs, those that can be in one program together, unless their runs are kept."""
         found = [(batch, *self._found(batch)) for batch in self._batches(jobs)]
-        # All of a program are trained, so that its bits are the same again.
-        new = [batch for batch, keys, kept in found if kept is None]
-        engines = _Prepared(new, self._engine, in_turn=one_by_one(self.model))
         each = len(self.seeds)
-        with engines:
-            for batch, keys, kept in found:
-                runs = kept
-                if runs is None:
-                    runs = self._train(batch, next(engines), keys, interrupt, on_chunk)
-                    self.computed += len(runs)
-                for k, job in enumerate(batch):
-                    yield job, runs[k * each : (k + 1) * each]
+        for batch, keys, kept in found:
+            runs = kept
+            if runs is None:  # all of a program are trained, so that its bits are the same again
+                runs = self._train(batch, self._engine(batch), keys, interrupt, on_chunk)
+                self.computed += len(runs)
+            for k, job in enumerate(batch):
+                yield job, runs[k * each : (k + 1) * each]
 
     def _found(self, batch: Sequence[Job]) -> tuple[list[str | None], list[Record] | None]:
         """The names under which a batch's runs are kept, and the runs if all of them are."""
@@ -234,47 +227,6 @@ class Judge:
             )
             found += map(_checked, records_of(job.contender, mine, samples=False))
         return found
-
-
-class _Prepared:
-    """Engines in turn; on an accelerator each is compiled while the one before it trains."""
-
-    def __init__(
-        self,
-        batches: Sequence[Sequence[Job]],
-        make: Callable[[Sequence[Job]], AnyLearner],
-        *,
-        in_turn: bool,
-    ) -> None:
-        self._batches, self._make, self._in_turn = iter(batches), make, in_turn
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="prepare")
-        self._next: Future[AnyLearner] | None = None
-
-    def __enter__(self) -> _Prepared:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def __next__(self) -> AnyLearner:
-        """The next batch's engine."""
-        if self._in_turn:  # by the cores that would compile
-            return self._make(next(self._batches))
-        if self._next is None:
-            self._begin()
-        assert self._next is not None
-        engine = self._next.result()
-        self._begin()
-        return engine
-
-    def _begin(self) -> None:
-        batch = next(self._batches, None)
-        self._next = None if batch is None else self._pool.submit(self._compiled, batch)
-
-    def _compiled(self, batch: Sequence[Job]) -> AnyLearner:
-        engine = self._make(batch)
-        engine.compile()
-        return engine
 
 
 def _checked(record: Record) -> Record:

@@ -6,10 +6,10 @@ __all__ = ["array_parts", "data_digest", "digest", "partition_parts", "scaling_d
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
     from joulemesh.data import Dataset, Partition
@@ -35,19 +35,11 @@ def array_parts(*arrays: ArrayLike) -> list[bytes | memoryview]:
 
 def data_digest(data: Dataset) -> str:
     """A digest of a data set's samples and their scaling; its name and place do not matter."""
-    x_train, x_test = (_contents(x) for x in (data.x_train, data.x_test))
-    arrays = [x_train, data.y_train, x_test, data.y_test, data.mean, data.std]
+    arrays: list[ArrayLike] = [data.x_train, data.y_train, data.x_test, data.y_test]
+    arrays += [data.mean, data.std]
     if data.holders is not None:
         arrays += [data.holders.of, np.array(data.holders.names)]
     return digest([*array_parts(*arrays), str(data.classes).encode()])
-
-
-def _contents(x: Any) -> NDArray[Any]:
-    """Samples; of those on disk a digest of some of them."""
-    from joulemesh.data.own import OnDisk  # what plans alone reads no data
-
-    found: NDArray[Any] = x.fingerprint() if isinstance(x, OnDisk) else x
-    return found
 
 
 def scaling_digest(data: Dataset) -> str:

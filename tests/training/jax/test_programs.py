@@ -7,15 +7,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from jax._src import monitoring
 
 from joulemesh.data import Dataset, partition
 from joulemesh.models import build
 from joulemesh.training import Engine, Options, Schedule
+from joulemesh.training.jax import engine as engine_module
 from joulemesh.training.jax.programs import _one_at_a_time
 
 
@@ -35,6 +39,41 @@ class _Leaf:
             time.sleep(0.002)
             self.ready = True
             _Leaf.under_way -= 1
+
+
+@pytest.fixture
+def compiled() -> Iterator[list[float]]:
+    """Seconds of every compilation since."""
+    heard: list[float] = []
+
+    def hear(event: str, duration_secs: float, **_: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            heard.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(hear)
+    yield heard
+    monitoring.unregister_event_duration_listener(hear)
+
+
+def test_a_brief_run_needs_one_program_less_and_gives_the_same_bits(
+    toy: Dataset, compiled: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, model = [partition(toy.y_train, 3, kind="iid")], build("logistic", toy.shape, toy.classes)
+    options = Options(batch_size=14, chunk_iterations=5, eval_every=2, eval_share=0.01)
+    found = []
+    for brief in (True, False):
+        engine = Engine(model, toy, held, Schedule(np.ones((12, 3), int)), options)
+        assert engine.brief
+        engine.brief = brief
+        compiled.clear()
+        *_, (state, _) = engine.train()
+        found.append((engine.params(state), len(compiled)))
+    (one, _), (other, more) = found
+    assert more == 1  # which a brief run goes without
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+    # With more parameters than these, measuring drift takes longer than compiling.
+    monkeypatch.setattr(engine_module, "_QUICKLY_MEASURED", 100.0)
+    assert not Engine(model, toy, held, Schedule(np.ones((12, 3), int)), options).brief
 
 
 def test_no_two_are_in_flight_whatever_thread_calls() -> None:

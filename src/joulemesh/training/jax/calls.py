@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["queue_chunk"]
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ from joulemesh.training.evaluation import evaluated
 from joulemesh.training.jax.chunks import chunk_schedule, part
 from joulemesh.training.jax.evaluation import Evaluation
 from joulemesh.training.jax.platform import WHOLE, sharding
-from joulemesh.training.jax.programs import Programs
 from joulemesh.training.jax.reports import Reports
 from joulemesh.training.jax.types import ChunkReport, ChunkSchedule, Segments, State
 
@@ -27,15 +25,12 @@ if TYPE_CHECKING:
 
 def queue_chunk(
     engine: Engine,
-    programs: Programs,
     state: State,
     start: int,
-    put: Callable[..., ChunkSchedule] = hosts.put,
 ) -> tuple[State, Reports, NDArray[np.int64]]:
     """Call the programs of a chunk; on an accelerator nothing here waits for their results."""
-    key, schedule = engine.key, engine.schedule
+    key, schedule, programs = engine.key, engine.schedule, engine.programs
     stop = min(start + key.chunk, schedule.iterations)
-    engine.read_samples(start, stop)
     chunk, segments, ends = chunk_schedule(
         schedule,
         engine.layout,
@@ -46,13 +41,13 @@ def queue_chunk(
         stride=key.strategy.stride,
         dtype=engine.dtype,
     )
-    chunk = put(chunk, sharding(key.mesh, WHOLE))
+    chunk = hosts.put(chunk, sharding(key.mesh, WHOLE))
     measured = np.flatnonzero(evaluated(engine.options, schedule, start, stop))
     reports: list[ChunkReport] = []
     evaluations: list[Evaluation] = []
     at = 0
     for number, end in zip(measured, ends[measured], strict=True):
-        state = _run(engine, programs, state, chunk, part(segments, at, end), reports)
+        state = _run(engine, state, chunk, part(segments, at, end), reports)
         state, report, drift = programs.watched(state, engine.inputs, chunk, part(segments, end))
         reports.append(report)
         engine.on_stage("evaluating")
@@ -61,14 +56,13 @@ def queue_chunk(
         at = int(end) + 1
         engine.on_stage("training")
     rest = part(segments, at, len(segments.step))
-    state = _run(engine, programs, state, chunk, rest, reports)
+    state = _run(engine, state, chunk, rest, reports)
     finite = programs.finite(state.params)
     return state, Reports(reports, evaluations, finite), start + measured
 
 
 def _run(
     engine: Engine,
-    programs: Programs,
     state: State,
     chunk: ChunkSchedule,
     segments: Segments,
@@ -76,7 +70,7 @@ def _run(
 ) -> State:
     """Run segments; in calls of known length where there is a stride."""
     first, stop, together = 0, len(segments.step), engine.machine.segments_per_call
-    inputs = engine.inputs
+    inputs, programs = engine.inputs, engine.programs
     while first < stop:
         if not engine.key.strategy.stride and not engine.brief:
             padding = (0, engine.key.chunk - stop)

@@ -29,18 +29,16 @@ from joulemesh.training.evaluation import evaluated
 from joulemesh.training.exchange import Exchange, entering
 from joulemesh.training.jax import mixing
 from joulemesh.training.jax import state as states
-from joulemesh.training.jax.ahead import Compiling, compile_ahead
 from joulemesh.training.jax.calls import queue_chunk
 from joulemesh.training.jax.chunks import longest_steps
-from joulemesh.training.jax.evaluation import Evaluator, StreamedEvaluator, checked_metrics
+from joulemesh.training.jax.evaluation import Evaluator, checked_metrics
 from joulemesh.training.jax.identity import run_identity
 from joulemesh.training.jax.inputs import make_inputs, place_inputs
 from joulemesh.training.jax.layout import Layout
 from joulemesh.training.jax.local_sgd import make_optimizer
 from joulemesh.training.jax.mixing import Mixing
-from joulemesh.training.jax.platform import WHOLE, precision_scope, row_mesh, sharding
+from joulemesh.training.jax.platform import precision_scope, row_mesh
 from joulemesh.training.jax.platform import this_machine as at_hand
-from joulemesh.training.jax.pools import Pools
 from joulemesh.training.jax.programs import programs
 from joulemesh.training.jax.reports import Reports, columns_of, first_bad
 from joulemesh.training.jax.strategy import Job, check_memory, choose_strategy
@@ -139,7 +137,6 @@ class Engine:
         """Choose layout and strategy, make the programs and place the inputs."""
         options, schedule, seeds = self.options, self.schedule, len(self.seeds)
         own = own_exchange is not None
-        self.pools = self._pools(own)
         mesh = row_mesh(self.machine, schedule.devices)
         # What an exchange remembers of devices is in their own order.
         self.layout = self._deal(mesh.size, shuffle=not (own or bits_of(schedule.wire)))
@@ -181,14 +178,10 @@ class Engine:
             )
             self.inputs = place_inputs(inputs, mesh)
             held = (self.key, self.inputs, self.layout, self.partitions, schedule, options)
-            self.evaluator = (
-                StreamedEvaluator(self.dataset, *held) if self.pools else Evaluator(*held)
-            )
+            self.evaluator = Evaluator(*held)
         few = schedule.iterations - evaluated(options, schedule, 0, schedule.iterations).sum()
         drifting = few * schedule.devices * seeds * self.model.parameters
         self.brief = bool(few < self.machine.segments_per_call and drifting <= _QUICKLY_MEASURED)
-        self._prepared, self._compiling = False, Compiling()
-        self._read = (0, 0)  # iterations whose samples are in memory
 
     def scope(self) -> AbstractContextManager[object]:
         """In which JAX computes in the precision that the options ask for."""
@@ -198,31 +191,7 @@ class Engine:
         """Iterations in a chunk: fewer than asked for where devices are many."""
         least = 1 if self.machine.loop else self.machine.segments_per_call
         most = max(least, self.machine.chunk_rounds // self.schedule.devices)
-        most = min(self.options.chunk_iterations, most)
-        return most if self.pools is None else min(most, self.pools.chunk)
-
-    def _pools(self, own_exchange: bool) -> Pools | None:
-        """What reads samples from disk, if they are there."""
-        if not self.dataset.on_disk:
-            return None
-        if own_exchange:
-            raise ScenarioError(
-                f"this method has an exchange of its own, which may look at samples, and those of "
-                f"{self.dataset.name} stay on disk: leave the method out, or give an .npz file"
-            )
-        most = self.options.chunk_iterations
-        held = (self.dataset, self.partitions, self.schedule, self.options, self.seeds)
-        return Pools(*held, most)
-
-    def read_samples(self, start: int, stop: int) -> None:
-        """Have the samples of iterations start..stop−1 in memory; those on disk are read."""
-        if self.pools is None or self._read == (start, stop):
-            return
-        x, y, order = self.pools.read(start, stop)
-        train = self.inputs.train._replace(x=x, y=y)
-        placed = hosts.put((train.x, train.y, order), sharding(self.key.mesh, WHOLE))
-        train = train._replace(x=placed[0], y=placed[1])
-        self.inputs, self._read = self.inputs._replace(train=train, order=placed[2]), (start, stop)
+        return min(self.options.chunk_iterations, most)
 
     def _deal(self, shards: int, *, shuffle: bool) -> Layout:
         sizes, options = sizes_of(self.partitions), self.options
@@ -241,7 +210,6 @@ class Engine:
     def begin(self) -> State:
         """Draw the initial parameters: of each seed one set, the same for all its devices."""
         hosts.meet(self.key.mesh)
-        self._prepare(0)
         with self.scope():
             return states.first_state(self, [self.initial(seed) for seed in self.seeds])
 
@@ -257,22 +225,11 @@ class Engine:
     def advance(self, state: State) -> tuple[State, Trace]:
         """Run the next chunk of iterations, or those to the end of the schedule."""
         start = int(state.iteration)
-        self.compile(start)
         with self.scope():
-            state, queued, measured = queue_chunk(self, self.programs, state, start)
+            state, queued, measured = queue_chunk(self, state, start)
             # The same transfer fetches the iteration, which the caller reads next.
             reports, done = jax.device_get((queued, state.iteration))
         return state, self._trace(Reports(*reports), measured, start, int(done))
-
-    def compile(self, start: int = 0) -> None:
-        """Compile what a run from an iteration on calls, unless that has been done."""
-        self._prepare(start)
-        self._compiling.wait()
-
-    def _prepare(self, start: int) -> None:
-        """Begin to compile what a run from an iteration on calls, unless that has been done."""
-        if not self._prepared:
-            self._prepared, self._compiling = True, compile_ahead(self, start)
 
     def train(self, state: State | None = None) -> Iterator[tuple[State, Trace]]:
         """Run to the end of the schedule; see `training.driver.chunks`."""

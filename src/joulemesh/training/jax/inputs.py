@@ -48,20 +48,16 @@ def make_inputs(
     layout: Layout,
     dtype: DTypeLike,
 ) -> Inputs:
-    """Gather what does not change during a run, as NumPy arrays.
-
-    Of samples on disk there is only a first one; `pools` reads the others as they are needed.
-    """
+    """Gather what does not change during a run, as NumPy arrays."""
     sizes = sizes_of(partitions)
-    some = slice(1) if dataset.on_disk else slice(None)
     before = np.cumsum([0, *(len(partition.order) for partition in partitions)])[:-1, None]
     starts = before + np.stack([partition.offsets[:-1] for partition in partitions])
     first, second = _keys(seeds, draws.BATCH)
     scale, shift = scale_of(dataset, dtype)
     weights = schedule.mean_weights(sizes, by_samples=options.weights == "samples")
     return Inputs(
-        train=Data(dataset.x_train[some], dataset.y_train[some], scale, shift),
-        test=Data(dataset.x_test[some], dataset.y_test[some], scale, shift),
+        train=Data(dataset.x_train, dataset.y_train, scale, shift),
+        test=Data(dataset.x_test, dataset.y_test, scale, shift),
         order=np.concatenate(
             [partition.order.astype(np.int32, copy=False) for partition in partitions]
         ),

@@ -10,7 +10,6 @@ __all__ = [
     "Spec",
     "compiler_options",
     "configure",
-    "describe",
     "loops_over_rows",
     "precision_scope",
     "row_mesh",
@@ -26,7 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from joulemesh.base import machine
@@ -102,15 +101,6 @@ def sharding(mesh: Mesh, spec: Spec) -> Placement:
         alone: jax.Device = mesh.devices.item()
         return alone
     return NamedSharding(mesh, spec)
-
-
-def describe(arrays: Tree, where: Placement) -> Tree:
-    """Shapes and types of arrays, and where they will lie, as `jax.jit` compiles for them."""
-    there = where if isinstance(where, Sharding) else SingleDeviceSharding(where)
-    found: Tree = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=there), arrays
-    )
-    return found
 
 
 def loops_over_rows() -> bool:

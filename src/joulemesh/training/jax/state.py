@@ -7,7 +7,6 @@ number of processors and processes; of several processes the leader gets and giv
 from __future__ import annotations
 
 __all__ = [
-    "described",
     "first_state",
     "initial_params",
     "kept_params",
@@ -32,7 +31,6 @@ from joulemesh.training.jax.platform import (
     ROWS,
     WHOLE,
     Placement,
-    describe,
     precision_scope,
     sharding,
 )
@@ -62,13 +60,6 @@ def state_shapes(engine: Engine, dtype: np.dtype[Any]) -> State:
     )
     moments, memory = jax.eval_shape(engine.programs.memories, params)
     return State(params, moments, memory, jax.ShapeDtypeStruct((), np.dtype(np.int32)))
-
-
-def described(engine: Engine) -> State:
-    """Shapes and types of a state, and where its arrays lie."""
-    rows, whole = _shardings(engine)
-    shardings = State(rows, rows, whole, whole)
-    return State(*map(describe, engine.shapes(), shardings))
 
 
 def first_state(engine: Engine, drawn: Sequence[Params]) -> State:

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Partition
 from joulemesh.training import draws
 from joulemesh.training.arrays import Array, Tree, tree_flatten, tree_map
@@ -38,11 +37,6 @@ class OwnExchange:
         partitions: Sequence[Partition],
         seeds: Sequence[int],
     ) -> None:
-        if not samples.resident:
-            raise ScenarioError(
-                "this method has an exchange of its own, which may look at samples, and those of "
-                "this data set stay on disk: leave the method out, or give an .npz file"
-            )
         wire = schedule.wire
         self._own = entering(own, wire) if wire and not own.rounds else own
         self._torch, self._schedule, self._mixer = torch, schedule, mixer

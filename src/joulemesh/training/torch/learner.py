@@ -211,9 +211,6 @@ class TorchLearner:
             rates = self.schedule.rates
         return np.repeat(rates, self.schedule.devices)
 
-    def compile(self) -> None:
-        """Nothing is compiled ahead: programs are traced when they are first used."""
-
     # States -------------------------------------------------------------------------------------
 
     def begin(self) -> TorchState:

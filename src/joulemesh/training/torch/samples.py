@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from joulemesh.data import Dataset, Partition
 from joulemesh.data.catalog import DATASETS
-from joulemesh.data.own import OnDisk
 from joulemesh.training.batches import Batches, Data, scale_of
 from joulemesh.training.options import Options
 from joulemesh.training.torch import draws
@@ -51,8 +50,6 @@ class Samples:
         )  # images, by their shape
 
         def placed(x: NDArray[Any]) -> Tensor:
-            if dataset.on_disk:
-                return x  # read as it is needed
             return self._lying(np.moveaxis(x, 3, 1) if first else x).to(device)
 
         self._x, self._x_test = placed(dataset.x_train), placed(dataset.x_test)
@@ -65,7 +62,7 @@ class Samples:
             torch.as_tensor(np.ascontiguousarray(self._moved(one, first))).to(device)
             for one in (scale, shift)
         )
-        self.tested, self.resident = len(dataset.y_test), not dataset.on_disk
+        self.tested = len(dataset.y_test)
         self.device = device
 
     def _lying(self, x: NDArray[Any]) -> Tensor:
@@ -97,17 +94,11 @@ class Samples:
     def train(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Training samples by index, of any shape, normalised; and their targets."""
         index = index.to(self.device)
-        return self._seen(self._taken(self._x, index)), self._y[index]
-
-    def _taken(self, x: Any, index: Tensor) -> Tensor:
-        """Samples by index, from the processor's memory or from disk."""
-        if isinstance(x, OnDisk):
-            return self._lying(x[index.cpu().numpy()]).to(self.device)
-        return x[index]
+        return self._seen(self._x[index]), self._y[index]
 
     def test(self, index: NDArray[np.int64]) -> Tensor:
         """Test samples by index, normalised."""
-        return self._seen(self._taken(self._x_test, self._torch.as_tensor(index).to(self.device)))
+        return self._seen(self._x_test[self._torch.as_tensor(index).to(self.device)])
 
     def targets(self, index: NDArray[np.int64]) -> NDArray[Any]:
         """Targets of test samples by index."""

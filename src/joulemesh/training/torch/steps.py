@@ -296,7 +296,7 @@ class LocalSteps:
         self._rates = torch.as_tensor(rates).to(samples.device)
         self._rows = np.arange(len(rates))
         self._graphs: Graphs | None = None
-        if samples.device.type == "cuda" and gradients.together and samples.resident:
+        if samples.device.type == "cuda" and gradients.together:
             self._graphs = Graphs(torch, self._step)
         if samples.device.type == "cpu":
             _keep_freed_memory()
