@@ -2,7 +2,7 @@
 
 Without a case all are measured, and docs/benchmarks/accelerator.md and .json are written.
 A case is MODEL:DEVICES[:PRECISION[:SEEDS[:START]]], such as mlp:1000 or cnn:20:bfloat16:5; START
-is the engine's (`training/jax/strategy.py`). Noise of the data sets' shapes, batch 32, 5 rounds,
+is the engine's (`training/jax/layout.py`). Noise of the data sets' shapes, batch 32, 5 rounds,
 exact mean, no evaluation; the best of three chunks after compilation. Counts of operations and
 bytes are those of benchmarks/counts.py.
 The case ``learn[:PRECISION[:SEEDS]]`` is a whole run of the size of the paper's figures instead:

@@ -132,7 +132,7 @@ def step_bytes(work: Work, *, gradient_stored: bool = False) -> int:
 def factored(work: Work) -> tuple[int, int]:
     """Operations and least bytes of one device-step with the input layer factored.
 
-    From a shared start a device's input weights are W + Xᵀ D (`training/jax/shared_start.py`): of
+    From a shared start a device's input weights are W + Xᵀ D (`training/jax/local_sgd.py`): of
     each batch [B, K] the products with W and, in the mean, with D cost what a forward pass and a
     gradient cost; new are the products of all m = rounds · B samples with each other (X Xᵀ) and of
     those with D. X is written once as float32 and read by three products; output, products of

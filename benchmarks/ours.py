@@ -24,7 +24,8 @@ from benchmarks.work import Work, raw
 from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset, load, partition
 from joulemesh.models.core import build
-from joulemesh.training.jax.engine import Engine, State
+from joulemesh.training.jax.engine import Engine
+from joulemesh.training.jax.inputs import State
 from joulemesh.training.jax.platform import configure
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule

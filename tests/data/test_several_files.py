@@ -20,6 +20,8 @@ NUMBERS = Reading(targets="numbers", loss="mse")
 
 def arrays(kind: str) -> dict[str, Any]:
     draw = np.random.default_rng(3)
+    x: Any
+    y: Any
     if kind == "tokens":
         text = draw.integers(0, 6, (30, 5))
         x, y = text[:, :-1], text[:, 1:]

@@ -23,11 +23,10 @@ from joulemesh.training.batches import Batches, scale_of
 from joulemesh.training.digests import digest
 from joulemesh.training.evaluation import evaluated, sample_counts
 from joulemesh.training.from_plan import power_mixing, require_room
+from joulemesh.training.jax.engine import metrics_digest
 from joulemesh.training.jax.evaluation import consensus_error, in_groups
-from joulemesh.training.jax.identity import metrics_digest
-from joulemesh.training.jax.layout import Layout
+from joulemesh.training.jax.layout import Layout, stride_of
 from joulemesh.training.jax.local_sgd import weighted_loss
-from joulemesh.training.jax.strategy import stride_of
 from joulemesh.training.learner import check_inputs, mean_of
 from joulemesh.training.prepare import said_loss, with_data
 from joulemesh.training.recorded import record, rounded_mixing

@@ -118,7 +118,7 @@ def test_an_exchange_ends_with_the_bits_that_devices_end_with(
 
 def exchanged(schedule: Schedule, values: NDArray[Any], precision: str) -> list[NDArray[Any]]:
     """What the engine's exchange of each iteration makes of parameters [N, P]."""
-    from joulemesh.training.jax.chunks import chunk_schedule
+    from joulemesh.training.jax.inputs import chunk_schedule
     from joulemesh.training.jax.layout import Layout
     from joulemesh.training.jax.mixing import MixingInputs, in_steps
     from joulemesh.training.messages import RoundedExchanges

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from joulemesh.study.folder import RunFolder
     from joulemesh.study.result import Result, WorldsResult
     from joulemesh.study.tracking import Tracker
-    from joulemesh.training.jax.distributed.supervise import Group
+    from joulemesh.training.jax.distributed import Group
     from joulemesh.views.printing import Printing
     from joulemesh.views.progress import Display
 
@@ -236,7 +236,7 @@ def run(
         raise typer.BadParameter("--resume needs --out DIR")
     from joulemesh.study.folder import free_folder
     from joulemesh.study.runs import check_target
-    from joulemesh.training.jax.distributed.supervise import Group
+    from joulemesh.training.jax.distributed import Group
 
     check_target(target)
     common.load_files(load)
@@ -340,7 +340,7 @@ def _figures(formats: str | None, width: str | None, worlds: int | None) -> Prin
 
 def _together(group: Group, command: _Command, out: Path | None) -> NoReturn:
     """Be one of several processes; a child does the work, so that every end has clear words."""
-    from joulemesh.training.jax.distributed.supervise import supervise
+    from joulemesh.training.jax.distributed import start, stop, supervise
 
     if not command.given["resume"]:
         command.named()  # a bad one need not meet the others
@@ -349,7 +349,6 @@ def _together(group: Group, command: _Command, out: Path | None) -> NoReturn:
     child = supervise(group, resume)
     from joulemesh.cli.main import tell
     from joulemesh.training import hosts
-    from joulemesh.training.jax.distributed import join
 
     def lost(words: str) -> None:
         child.leave(2, words)
@@ -359,7 +358,7 @@ def _together(group: Group, command: _Command, out: Path | None) -> NoReturn:
     try:
         with hosts.losses_named():
             where = (group.coordinator, group.processes, group.process_id)
-            join.start(*where, timeout_s=group.timeout_s, on_lost=lost)
+            start(*where, timeout_s=group.timeout_s, on_lost=lost)
             child.joined()
             command.carry_out(leads=hosts.leads(), told=hosts.on_leader)
     except hosts.HostLostError as error:
@@ -375,5 +374,5 @@ def _together(group: Group, command: _Command, out: Path | None) -> NoReturn:
             sys.excepthook(*sys.exc_info())
     child.leave(code, words)
     if code != 1:
-        join.stop()
+        stop()
     os._exit(code)

@@ -150,8 +150,8 @@ def _samples(path: Path, column: Any) -> NDArray[Any]:
     if column.null_count or values.null_count:
         raise ScenarioError(f"{path}: column x has missing values: fill them in")
     lengths = np.asarray(compute.list_value_length(column).to_numpy(zero_copy_only=False))
-    odd = np.flatnonzero(lengths != lengths[0]) if len(lengths) else []
-    if len(odd):
+    odd = np.flatnonzero(lengths != lengths[:1])
+    if odd.size:
         raise ScenarioError(
             f"{path}: the list x of row {odd[0] + 1} has {lengths[odd[0]]} numbers, and those "
             f"before it {lengths[0]}: make them equally long"

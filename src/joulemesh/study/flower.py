@@ -30,8 +30,8 @@ from joulemesh.scenario import Scenario
 from joulemesh.scenario.scenario import rounded_to
 from joulemesh.templates import flower_models, flower_template
 from joulemesh.training import draws
+from joulemesh.training.jax.local_sgd import initial_params
 from joulemesh.training.jax.platform import precision_scope
-from joulemesh.training.jax.state import initial_params
 from joulemesh.training.prepare import partitions, the_dataset, the_model
 from joulemesh.training.tensors import named_leaves
 from joulemesh.views.words import model_words

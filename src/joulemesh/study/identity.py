@@ -192,9 +192,10 @@ def model_digest(model: Model | TorchModel, dataset: Dataset) -> str:
         return torch_model_digest(model)
     import jax
 
-    from joulemesh.training.jax import identity
+    from joulemesh.training.jax.engine import model_digest as traced
+    from joulemesh.training.jax.engine import two_targets
 
-    own = identity.model_digest(model, dataset.shape, identity.two_targets(dataset))
+    own = traced(model, dataset.shape, two_targets(dataset))
     return digest([own.encode(), repr(jax.local_device_count()).encode()])
 
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from joulemesh.training.driver import train
     from joulemesh.training.exchange import Exchange
     from joulemesh.training.jax.device import DeviceTrainer
-    from joulemesh.training.jax.engine import Engine, State
+    from joulemesh.training.jax.engine import Engine
+    from joulemesh.training.jax.inputs import State
     from joulemesh.training.jax.platform import configure
     from joulemesh.training.learner import DivergedError, Learner
     from joulemesh.training.options import Options
@@ -47,7 +48,7 @@ _HOME = {
     "Exchange": "exchange",
     "Learner": "learner",
     "Options": "options",
-    "State": "jax.engine",
+    "State": "jax.inputs",
     "Trace": "trace",
     "configure": "jax.platform",
     "run_reference": "reference",

@@ -82,10 +82,10 @@ def losses_named() -> Iterator[None]:
             raise
         import jax
 
-        from joulemesh.training.jax.distributed import fatal
+        from joulemesh.training.jax.distributed import lost
 
         other = [1 - jax.process_index()] if jax.process_count() == 2 else []
-        raise HostLostError(fatal.lost(other)) from error
+        raise HostLostError(lost(other)) from error
 
 
 @lru_cache(maxsize=1)

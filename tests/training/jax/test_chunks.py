@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from joulemesh.training import Schedule
-from joulemesh.training.jax.chunks import chunk_schedule
-from joulemesh.training.jax.layout import Layout
-from joulemesh.training.jax.strategy import stride_of
+from joulemesh.training.jax.inputs import chunk_schedule
+from joulemesh.training.jax.layout import Layout, stride_of
 
 LONGEST = st.lists(st.integers(0, 40), min_size=1, max_size=30).filter(any).map(np.array)
 

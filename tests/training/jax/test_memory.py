@@ -20,7 +20,7 @@ from joulemesh.data import Dataset, partition
 from joulemesh.models.core import REMEMBERED, from_functions
 from joulemesh.training import Engine, Schedule
 from joulemesh.training.jax import programs
-from joulemesh.training.jax.types import ProgramKey
+from joulemesh.training.jax.inputs import ProgramKey
 from tests.compiled import compiled_programs
 
 ROOT = Path(__file__).parents[3]

@@ -15,8 +15,8 @@ from joulemesh.data import load, partition
 from joulemesh.models import build
 from joulemesh.training import Options, Schedule
 from joulemesh.training.jax.engine import Engine
+from joulemesh.training.jax.layout import Strategy, working_bytes
 from joulemesh.training.jax.platform import this_machine
-from joulemesh.training.jax.strategy import Strategy, working_bytes
 from joulemesh.training.reference import run_reference
 
 DEVICES, SEEDS = 5, (3, 8)

@@ -41,7 +41,8 @@ from joulemesh.theory.terms import Moments, moments_of
 from joulemesh.training.batches import Data, scale_of
 from joulemesh.training.driver import TrainedChunk, train
 from joulemesh.training.from_plan import schedule_of
-from joulemesh.training.jax.engine import Engine, State
+from joulemesh.training.jax.engine import Engine
+from joulemesh.training.jax.inputs import State
 from joulemesh.training.jax.local_sgd import gather, weighted_loss
 from joulemesh.training.jax.platform import configure, precision_scope
 from joulemesh.training.options import Options

@@ -30,11 +30,11 @@ from joulemesh.training.jax.local_sgd import (
     LocalSettings,
     LocalWork,
     Rows,
+    initial_params,
     make_optimizer,
     train_rows,
 )
 from joulemesh.training.jax.platform import compiler_options, precision_scope
-from joulemesh.training.jax.state import initial_params
 from joulemesh.training.learner import DivergedError
 from joulemesh.training.options import Options
 from joulemesh.training.tensors import Arrays

@@ -6,8 +6,7 @@ data, gathered by index. Nothing returns to the host within a chunk.
 
 from __future__ import annotations
 
-__all__ = ["Engine", "State"]
-
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -20,30 +19,43 @@ from joulemesh.aggregation.bits import bits_of
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.machine import Machine
 from joulemesh.data import Dataset, Partition
-from joulemesh.metrics import metrics_of, reported
+from joulemesh.metrics import CROSS_ENTROPY, Metric, Reported, metrics_of, reported
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws, hosts
-from joulemesh.training.digests import digest
+from joulemesh.training.arrays import Array
+from joulemesh.training.digests import (
+    array_parts,
+    data_digest,
+    digest,
+    partition_parts,
+    scaling_digest,
+)
 from joulemesh.training.driver import chunks
 from joulemesh.training.evaluation import evaluated
 from joulemesh.training.exchange import Exchange, entering
 from joulemesh.training.jax import mixing
-from joulemesh.training.jax import state as states
-from joulemesh.training.jax.calls import queue_chunk
-from joulemesh.training.jax.chunks import longest_steps
 from joulemesh.training.jax.evaluation import Evaluator, checked_metrics
-from joulemesh.training.jax.identity import run_identity
-from joulemesh.training.jax.inputs import make_inputs, place_inputs
-from joulemesh.training.jax.layout import Layout
-from joulemesh.training.jax.local_sgd import make_optimizer
+from joulemesh.training.jax.inputs import (
+    ProgramKey,
+    State,
+    longest_steps,
+    make_inputs,
+    place_inputs,
+)
+from joulemesh.training.jax.layout import Job, Layout, check_memory, choose_strategy
+from joulemesh.training.jax.local_sgd import initial_params, make_optimizer
 from joulemesh.training.jax.mixing import Mixing
-from joulemesh.training.jax.platform import precision_scope, row_mesh
+from joulemesh.training.jax.platform import (
+    ROWS,
+    WHOLE,
+    Placement,
+    precision_scope,
+    row_mesh,
+    sharding,
+)
 from joulemesh.training.jax.platform import this_machine as at_hand
-from joulemesh.training.jax.programs import programs
-from joulemesh.training.jax.reports import Reports, columns_of, first_bad
-from joulemesh.training.jax.strategy import Job, check_memory, choose_strategy
-from joulemesh.training.jax.types import ProgramKey, State
-from joulemesh.training.learner import DivergedError, check_inputs, mean_of, sizes_of
+from joulemesh.training.jax.programs import Reports, columns_of, first_bad, programs, queue_chunk
+from joulemesh.training.learner import DivergedError, Learner, check_inputs, mean_of, sizes_of
 from joulemesh.training.messages import RoundedExchanges
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Members, Schedule
@@ -210,17 +222,37 @@ class Engine:
     def begin(self) -> State:
         """Draw the initial parameters: of each seed one set, the same for all its devices."""
         hosts.meet(self.key.mesh)
+
+        def stack(*leaves: NDArray[Any]) -> NDArray[Any]:
+            return np.tile(np.stack(leaves), (self.held.slots,) + (1,) * leaves[0].ndim)
+
         with self.scope():
-            return states.first_state(self, [self.initial(seed) for seed in self.seeds])
+            rows, whole = self._shardings()
+            params = jax.tree.map(stack, *(self.initial(seed) for seed in self.seeds))
+            params = hosts.put(params, rows)
+            moments, memory = self.programs.memories(params)
+            memory, done = hosts.put(memory, whole), hosts.put(np.int32(0), whole)
+            return State(params, hosts.put(moments, rows), memory, done)
+
+    def _shardings(self) -> tuple[Placement, Placement]:
+        """Shardings of per-row arrays and of replicated arrays."""
+        mesh, rows = self.key.mesh, WHOLE if self.key.strategy.shared else ROWS
+        return sharding(mesh, rows), sharding(mesh, WHOLE)
 
     def shapes(self) -> State:
         """Shapes and types of a state."""
         with self.scope():
-            return states.state_shapes(self, self.dtype)
+            rows = self.held.slots * len(self.seeds)
+            params = jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape), self.dtype),
+                jax.eval_shape(self.model.init, jax.random.key(0)),
+            )
+            moments, memory = jax.eval_shape(self.programs.memories, params)
+            return State(params, moments, memory, jax.ShapeDtypeStruct((), np.dtype(np.int32)))
 
     def initial(self, seed: int) -> Params:
         """The initial parameters of a seed, as NumPy arrays."""
-        return states.initial_params(self.model, seed, self.dtype)
+        return initial_params(self.model, seed, self.dtype)
 
     def advance(self, state: State) -> tuple[State, Trace]:
         """Run the next chunk of iterations, or those to the end of the schedule."""
@@ -276,7 +308,13 @@ class Engine:
 
     def kept(self, state: State) -> Params:
         """Like `params`, but with one entry instead of N when all devices hold the same."""
-        return states.kept_params(self, state)
+
+        def whole(leaf: jax.Array) -> NDArray[Any]:
+            found = hosts.fetch(leaf, everywhere=True)
+            assert found is not None
+            return self.held.devices_of(found)
+
+        return jax.tree.map(whole, state.params)
 
     def mean_params(self, state: State) -> Params:
         """The mean model of the active devices, as NumPy arrays; of several seeds, stacked."""
@@ -285,18 +323,54 @@ class Engine:
         weights = self.schedule.mean_weights(sizes, by_samples=by_samples)
         return mean_of(self.kept(state), weights * active)
 
+    # Saved arrays are [seeds, devices, ...] in the order of devices, one device standing for all
+    # where all hold the same: they serve any number of processors and processes.
+
     def saved_shapes(self) -> Shapes:
         """Names, shapes and types of the arrays that `save` gives."""
-        return states.saved_shapes(self)
+        ahead = (len(self.seeds), self._kept)
+        return {
+            name: ((*ahead, *leaf.shape[1:]) if own else leaf.shape, np.dtype(leaf.dtype))
+            for name, own, leaf in _named(self.shapes())
+        }
+
+    @property
+    def _kept(self) -> int:
+        """Devices in a checkpoint."""
+        return 1 if self.alike else self.schedule.devices
 
     def save(self, state: State) -> Arrays:
         """The state as named arrays in the order of devices, on the leader."""
-        return states.save(self, state)
+        arrays: Arrays = {}
+        for name, own, leaf in _named(state):
+            found = hosts.fetch(leaf)
+            if found is not None and hosts.leads():
+                arrays[name] = self.held.devices_of(found)[:, : self._kept] if own else found
+        return arrays
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> State:
         """The state that `save` gave, on however many processors there are now."""
         hosts.meet(self.key.mesh)
-        return states.load(self, arrays)
+        known = self.saved_shapes()
+        for name, (shape, _) in known.items() if hosts.leads() else ():
+            if name not in arrays or np.shape(arrays[name]) != shape:
+                raise ValueError("its arrays are not those of this run")
+        by_rows, everywhere = self._shardings()
+
+        # One array after another: no process need hold all of them at once but the leader.
+        def put(name: str, own: bool) -> Array:
+            shape, dtype = known[name]
+            values = hosts.from_leader(arrays.get(name), shape, dtype)
+            if not own:
+                return hosts.put(values, everywhere)
+            held = np.broadcast_to(values, (len(values), self.held.devices, *values.shape[2:]))
+            return hosts.put(self.held.rows_of(held), by_rows)
+
+        state = self.shapes()
+        with self.scope():
+            placed = [put(name, own) for name, own, _ in _named(state)]
+            found: State = jax.tree.unflatten(jax.tree.structure(state), placed)
+        return found
 
     def identity(self) -> dict[str, str]:
         """Digests of all that decides the numbers, by name, to refuse to resume something else.
@@ -309,3 +383,84 @@ class Engine:
     def digest(self) -> str:
         """One digest of `identity`."""
         return digest(f"{name} {mark}".encode() for name, mark in self.identity().items())
+
+
+_BY_DEVICE = ("params", "optimizer")  # parts of a state that each device has
+
+
+def _named(tree: State) -> list[tuple[str, bool, Array]]:
+    """Name of every leaf, by its path, and whether each device has its own; in order."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return [(jax.tree_util.keystr(path), path[0].name in _BY_DEVICE, leaf) for path, leaf in leaves]
+
+
+def _learns(engine: Engine) -> Learner[State]:
+    """Checked by mypy: an engine is a learner."""
+    return engine
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+|0x[0-9a-f]+")
+
+
+def model_digest(
+    model: Model, shape: tuple[int, ...], targets: jax.ShapeDtypeStruct | None = None
+) -> str:
+    """A digest of what a model computes: its functions as JAX traces them, constants included."""
+    key = jax.random.key(0)
+    batch = jax.ShapeDtypeStruct((2, *shape), np.dtype(model.seen))
+    params = jax.eval_shape(model.init, key)
+    traced = [jax.make_jaxpr(model.init)(key), jax.make_jaxpr(model.apply)(params, batch)]
+    if model.loss is not CROSS_ENTROPY and targets is not None:
+        outputs = jax.eval_shape(model.apply, params, batch)
+        traced.append(jax.make_jaxpr(model.loss.values)(outputs, targets))
+    text = [_ADDRESS.sub("", str(program)).encode() for program in traced]
+    constants = [part for program in traced for part in array_parts(*program.consts)]
+    return digest([*text, *constants, repr((model.name, model.l2, model.batch_axis)).encode()])
+
+
+def run_identity(
+    model: Model,
+    dataset: Dataset,
+    partitions: Sequence[Partition],
+    schedule: Schedule,
+    options: Options,
+    seeds: Sequence[int],
+    exchange: Exchange | Mixing,
+) -> dict[str, str]:
+    """Digests of all that decides a run's numbers, by name."""
+    own = exchange.apply
+    method = (own.__module__, getattr(own, "__qualname__", ""))
+    digests = {
+        "normalisation": scaling_digest(dataset),
+        "data": data_digest(dataset),
+        "model": model_digest(model, dataset.shape, two_targets(dataset)),
+        "partition": digest(partition_parts(partitions)),
+        "plan": schedule.digest(),
+        "options": digest([repr((options, method, seeds)).encode()]),
+    }
+    if reported(options) != Reported():
+        measured = metrics_of(*reported(options), model.loss)
+        digests["evaluation"] = metrics_digest(measured, dataset.outputs, two_targets(dataset))
+    return digests
+
+
+def two_targets(dataset: Dataset) -> jax.ShapeDtypeStruct:
+    """The targets of two samples, described."""
+    return jax.ShapeDtypeStruct((2, *dataset.y_train.shape[1:]), dataset.y_train.dtype)
+
+
+def metrics_digest(
+    metrics: Sequence[Metric], outputs: tuple[int, ...], targets: jax.ShapeDtypeStruct
+) -> str:
+    """A digest of what metrics compute, as JAX traces them."""
+    logits, labels = jax.ShapeDtypeStruct((2, *outputs), np.float32), targets
+    parts: list[bytes | memoryview] = []
+    for metric in metrics:
+        programs = [jax.make_jaxpr(metric.values)(logits, labels)]
+        width = jax.eval_shape(metric.values, logits, labels).shape[1:] or (1,)
+        if metric.finish is not None:
+            programs.append(jax.make_jaxpr(metric.finish)(np.zeros(width, np.float32)))
+        parts.append(repr((metric.name, metric.share, metric.devices)).encode())
+        for program in programs:
+            parts += [_ADDRESS.sub("", str(program)).encode(), *array_parts(*program.consts)]
+    return digest(parts)

@@ -46,10 +46,10 @@ from joulemesh.training.arrays import Array
 from joulemesh.training.batches import Data
 from joulemesh.training.evaluation import TEST_ORDER, SampleCounts, curve_samples, train_sizes
 from joulemesh.training.jax import mixing
+from joulemesh.training.jax.inputs import Inputs, ProgramKey
 from joulemesh.training.jax.layout import Layout
 from joulemesh.training.jax.local_sgd import gather, logits_of, weighted_loss
 from joulemesh.training.jax.platform import BATCHES, ROWS, WHOLE, loops_over_rows, sharding
-from joulemesh.training.jax.types import Inputs, ProgramKey
 from joulemesh.training.learner import sizes_of
 from joulemesh.training.options import Options
 from joulemesh.training.schedule import Schedule

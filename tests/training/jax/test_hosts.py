@@ -32,7 +32,7 @@ from joulemesh.study.request import Progress
 from joulemesh.training import Checkpoints, Engine, Options, Schedule
 from joulemesh.training.driver import Interrupt
 from joulemesh.training.jax import platform
-from joulemesh.training.jax.distributed.supervise import Group
+from joulemesh.training.jax.distributed import Group
 
 QUICK = {
     "devices.count": 5,

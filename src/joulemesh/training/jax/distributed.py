@@ -1,4 +1,4 @@
-"""A process of several, watched by another: whatever ends it, the user reads one clear line.
+"""Several processes: each is watched by another; how they join, and leave.
 
 When a process of a run is lost, JAX ends the others at once, from threads that no Python code can
 reach. So the work is done by a child; the parent passes signals on, waits, and says what happened.
@@ -7,21 +7,22 @@ Whichever of them notices a loss first, the parent alone speaks of it, once and 
 
 from __future__ import annotations
 
-__all__ = ["Group", "Supervised", "supervise"]
-
+import ipaddress
 import os
+import re
 import signal
+import socket
 import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import IO, Self, TextIO
+from typing import IO, Any, Self, TextIO
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.printable import printable
-from joulemesh.training.jax.distributed import fatal
 
 _MOST_SECONDS = 86_400
 _MOST_BYTES = 65_536
@@ -186,6 +187,17 @@ def _attend(child: int, report: int, log: IO[bytes], group: Group, resume: str) 
     return _explain(end, group, resume)
 
 
+# How JAX's C++ runtime names what connects processes, in all that it prints before it ends one.
+_OF_THE_GROUP = (b"distributed service", b"coordination")
+_CONNECTED = re.compile(rb"^\[Gloo\] Rank \d+ is connected.*\n?", re.MULTILINE)
+
+
+def lost(numbers: Sequence[int]) -> str:
+    """What happened to the other process, in words; its number where there is one other."""
+    which = f"process {numbers[0]}" if numbers else "another process"
+    return f"{which} of this run was lost or has ended"
+
+
 @dataclass(frozen=True)
 class _Killed:
     """How a child ended that a signal killed."""
@@ -197,17 +209,17 @@ class _Killed:
 
 def _explain(end: _Killed, group: Group, resume: str) -> int:
     """Say why a child was killed, and return the exit code for that."""
-    lost = fatal.lost_processes(end.printed)
-    crash = b"" if end.by == signal.SIGKILL else fatal.details(end.printed)
-    aborted = lost is not None or (end.by == signal.SIGABRT and not crash)
+    crash = _CONNECTED.sub(b"", end.printed)[-4000:]
+    by_group = any(word in crash.lower() for word in _OF_THE_GROUP)
+    aborted = end.by == signal.SIGABRT and (by_group or not crash)
     if aborted and end.alone_s is not None and end.alone_s >= group.timeout_s:
         _say(group.absent())
         return 2
-    if lost is None:
-        sys.stderr.buffer.write(crash)
+    if not (aborted and by_group):
+        sys.stderr.buffer.write(b"" if end.by == signal.SIGKILL else crash)
         _say(f"this process was ended by {end.by.name}; {resume}")
         return 1
-    words = fatal.lost(lost or group.others())
+    words = lost(group.others())
     if end.alone_s is not None:
         _say(f"{words} before all had met: see what it says, and start all of them again")
         return 2
@@ -218,3 +230,140 @@ def _explain(end: _Killed, group: Group, resume: str) -> int:
 def _say(words: str) -> None:
     show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
     print(f"{show_cursor}error: {printable(words)}", file=sys.stderr, flush=True)
+
+
+# A process that says nothing for so long is lost (JAX then ends the others).
+_HEARTBEAT_S = 40
+# How long one that leaves waits for the others to leave as well.
+_FAREWELL_S = 10
+# Process 0 is gone if its port, once open, is closed so many times in a row, looked at so often.
+_LOOK_EVERY_S, _MISSES = 1.0, 4
+
+
+def start(
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process_id: int | None = None,
+    *,
+    timeout_s: int = 300,
+    on_lost: Callable[[str], object] | None = None,
+) -> None:
+    """Join the other processes of a run; call it before JAX has computed anything."""
+    import jax
+
+    from joulemesh.training import hosts
+    from joulemesh.training.jax import platform
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # Programs must run in the same order everywhere, and signals are ours.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    jax.config.update("jax_enable_preemption_service", False)
+    given: dict[str, Any] = {}
+    if coordinator is not None:
+        given = {
+            "coordinator_address": coordinator,
+            "num_processes": processes,
+            "process_id": process_id,
+            "cluster_detection_method": "deactivate",
+            "coordinator_bind_address": coordinator if _loopback(coordinator) else None,
+        }
+        if process_id:
+            _await_port(coordinator, timeout_s)
+    watching: AbstractContextManager[None] = nullcontext()
+    if coordinator is not None and process_id and on_lost is not None:
+        watching = _watching(coordinator, on_lost)
+    try:
+        with watching:
+            jax.distributed.initialize(
+                **given,
+                initialization_timeout=timeout_s,
+                heartbeat_timeout_seconds=_HEARTBEAT_S,
+                shutdown_timeout_seconds=_FAREWELL_S,
+            )
+    except (ValueError, RuntimeError) as error:
+        raise _refused(coordinator, error) from error
+    platform.configure()
+    # Connections are made in the first collective, which waits for half a minute only.
+    hosts.any_of(False)
+    if processes is not None:
+        # JAX lets a process in that was told of more: it takes the number of process 0.
+        hosts.same(f"{processes:>12}", f"--processes (here {processes})")
+
+
+def _refused(coordinator: str | None, error: Exception) -> ScenarioError:
+    reason = " ".join(str(error).split())[:200].rstrip(".")
+    if coordinator is not None:
+        return ScenarioError(
+            f"cannot join the processes at {coordinator}: {reason}; choose another port, and give "
+            "every process the same --coordinator and --processes and its own --process-id"
+        )
+    return ScenarioError(
+        f"--hosts auto finds no job of Slurm, Kubernetes or Open MPI here ({reason}): start it "
+        "with srun or mpirun, or give --coordinator HOST:PORT --processes P --process-id I"
+    )
+
+
+def _loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
+
+
+def _await_port(address: str, timeout_s: float) -> None:
+    """Wait until something listens there; JAX would end the process without a word of ours."""
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            _knock(address)
+        except OSError as error:
+            if time.monotonic() > end:
+                raise ScenarioError(
+                    f"no coordinator at {address} after {timeout_s:g} s "
+                    f"({error.strerror or error}): start process 0 there, or mend --coordinator"
+                ) from None
+            time.sleep(0.2)
+        else:
+            return
+
+
+def _knock(address: str) -> None:
+    """Connect, and leave; OSError if nothing listens there."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+
+
+@contextmanager
+def _watching(address: str, on_lost: Callable[[str], object]) -> Iterator[None]:
+    """Look at a port that was open, again and again; say so once if it stays closed."""
+    met = threading.Event()
+
+    def watch() -> None:
+        missed = 0
+        while missed < _MISSES:
+            if met.wait(_LOOK_EVERY_S):
+                return
+            try:
+                _knock(address)
+                missed = 0
+            except OSError:
+                missed += 1
+        on_lost(
+            f"process 0 at {address} has ended before all processes met: see what it says, and "
+            "start all of them again"
+        )
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        met.set()
+
+
+def stop() -> None:
+    """Leave the others, if they leave as well."""
+    import jax
+
+    with suppress(Exception):  # they may be gone already
+        jax.distributed.shutdown()
