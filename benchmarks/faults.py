@@ -18,9 +18,8 @@ from typing import Any
 
 import joulemesh
 from benchmarks.common import machine, progress, publish, table
-from joulemesh.base.checksums import verified
 from joulemesh.base.errors import JoulemeshError
-from joulemesh.base.lock import LOCK
+from joulemesh.base.files import LOCK, verified
 from joulemesh.study.paper import report_of_folder
 
 TITLE = "Damaged folders"

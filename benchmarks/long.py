@@ -55,7 +55,7 @@ def long_run() -> dict[str, Any]:
         if now.completed % (10 * WINDOW) == 0:
             progress(f"{now.completed} of {now.iterations} iterations")
 
-    from joulemesh.base.checksums import verified
+    from joulemesh.base.files import verified
 
     scenario = joulemesh.Scenario.preset("adaptive").override(SCENARIO)
     with tempfile.TemporaryDirectory() as place:
@@ -110,7 +110,7 @@ def verifying() -> dict[str, Any]:
         size = folder_of_checkpoints(place / "run")
         command = [sys.executable, "-m", "joulemesh", "verify", str(place / "run")]
         within = (
-            "import sys, time; from pathlib import Path; from joulemesh.base.checksums import "
+            "import sys, time; from pathlib import Path; from joulemesh.base.files import "
             "verified; start = time.perf_counter(); assert verified(Path(sys.argv[1])).intact; "
             "print(time.perf_counter() - start); assert 'jax' not in sys.modules"
         )

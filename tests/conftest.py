@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.base import own_code
+from joulemesh.base import optional as own_code
 from tests import shapes
 
 # Tests compile the same programs again and again, many in processes of their own: each is kept.

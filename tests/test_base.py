@@ -8,17 +8,41 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from joulemesh.base.arrays import open_arrays, shape_in
-from joulemesh.base.bounded import open_bounded, parse_json
-from joulemesh.base.cache import find, keep
-from joulemesh.base.checksums import GrowingFile, Manifest, digest_of, verified
-from joulemesh.base.countable import require_countable
-from joulemesh.base.errors import Edit, ScenarioError, called, in_words, named_refusals
-from joulemesh.base.files import DRAFT, new_folder, sweep, write_whole
-from joulemesh.base.lock import FolderLock
-from joulemesh.base.optional import explained, frame, require
-from joulemesh.base.own_code import in_file_parts, place_of, require_call, run_file
-from joulemesh.base.printable import printable
+from joulemesh.base.errors import (
+    Edit,
+    ScenarioError,
+    called,
+    in_words,
+    named_refusals,
+    printable,
+    require_countable,
+)
+from joulemesh.base.files import (
+    DRAFT,
+    FolderLock,
+    GrowingFile,
+    Manifest,
+    digest_of,
+    find,
+    keep,
+    new_folder,
+    open_arrays,
+    open_bounded,
+    parse_json,
+    shape_in,
+    sweep,
+    verified,
+    write_whole,
+)
+from joulemesh.base.optional import (
+    explained,
+    frame,
+    in_file_parts,
+    place_of,
+    require,
+    require_call,
+    run_file,
+)
 from joulemesh.scenario.fields import Registered, RegisteredNames, in_si, parameters_of
 from joulemesh.scenario.given import Origin, renamed
 from joulemesh.scenario.pattern import ExchangePattern, pattern_of

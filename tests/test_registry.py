@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from joulemesh import registries
-from joulemesh.base import own_code
+from joulemesh.base import optional as own_code
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.registry import Registry
 from joulemesh.cli.main import main

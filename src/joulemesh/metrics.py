@@ -44,8 +44,7 @@ import numpy as np
 from scipy import special
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.optional import require
-from joulemesh.base.own_code import in_file, is_in_file, require_call
+from joulemesh.base.optional import in_file, is_in_file, require, require_call
 from joulemesh.registries import LOSSES, METRICS
 
 Array: TypeAlias = Any  # of JAX or NumPy

@@ -26,7 +26,7 @@ from joulemesh.aggregation import (
 from joulemesh.aggregation.air import ORTHOGONAL
 from joulemesh.aggregation.gossip import MetropolisPeer, metropolis_route, metropolis_weights
 from joulemesh.base.errors import InfeasibleError
-from joulemesh.base.own_code import run_file
+from joulemesh.base.optional import run_file
 from joulemesh.methods.adaptive import scheme_prices
 from joulemesh.methods.setting import Setting
 from joulemesh.planning.pricing import LINK_REPORT_BITS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.base import own_code
+from joulemesh.base import optional as own_code
 from tests.commands import Command, Outcome
 
 HEAD = """import jax, jax.numpy as jnp

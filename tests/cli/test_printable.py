@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.base.printable import printable
+from joulemesh.base.errors import printable
 from joulemesh.cli.main import main
 from tests.commands import Command
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.base.checksums import verified
+from joulemesh.base.files import verified
 from tests.commands import SMALL, Command
 
 TERMS = ("--vary", "training.alpha=0.1,1", "--methods", "adaptive,fixed:1", "--seeds", "2")

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulemesh.base.cache import find
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import find
 from joulemesh.data import catalog, load
 from joulemesh.data.published import SOURCES, Download, Member, Source
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from joulemesh.base.cache import user_cache
+from joulemesh.base.files import user_cache
 from joulemesh.data import load, spec
 from joulemesh.data.published import SOURCES, locate
 

@@ -14,7 +14,7 @@ import pytest
 
 import joulemesh
 from joulemesh.base.errors import InfeasibleError, ScenarioError
-from joulemesh.base.lock import FolderLock
+from joulemesh.base.files import FolderLock
 from joulemesh.deploy.device.continuation import LonePlan
 from joulemesh.deploy.device.device import RUN, Device, Wanted, _keep_receipt, _until_stopped
 from joulemesh.deploy.device.store import Owner, Store

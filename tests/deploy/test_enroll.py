@@ -184,7 +184,7 @@ def test_a_block_that_unpacks_to_more_than_is_sensible_is_refused(
 ) -> None:
     bomb = to_block("REQUEST", {"a": b"\0" * 100_000})
     assert len(bomb) < 5000
-    from joulemesh.base.bounded import Limit
+    from joulemesh.base.files import Limit
     from joulemesh.deploy.fleet import enroll
 
     monkeypatch.setattr(enroll, "FLEET", Limit(10_000))

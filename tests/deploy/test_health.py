@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import joulemesh
-from joulemesh.base.lock import FolderLock
+from joulemesh.base.files import FolderLock
 from joulemesh.cli.main import main
 from joulemesh.deploy.fleet.certificates import Authority, make_identity
 from joulemesh.deploy.fleet.hosts import Host

@@ -11,7 +11,7 @@ import pytest
 
 import joulemesh
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.lock import FolderLock
+from joulemesh.base.files import FolderLock
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import DevicePack
 from joulemesh.deploy.local.emulate import measured

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.own_code import run_file
+from joulemesh.base.optional import run_file
 from joulemesh.calibration.calibration import Method
 from joulemesh.data import load, partition
 from joulemesh.deploy.device.device import RUN

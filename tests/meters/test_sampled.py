@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.base.own_code import run_file
+from joulemesh.base.optional import run_file
 from joulemesh.meters import (
     METERS,
     Finding,

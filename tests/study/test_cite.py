@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import joulemesh
-from joulemesh.base.citation import Citation
+from joulemesh.base.registry import Citation
 from joulemesh.cli.main import app
 from joulemesh.data.catalog import DATASETS
 from joulemesh.methods import names, register

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh.base.checksums import verified
+from joulemesh.base.files import verified
 from tests.samples import sample
 from tests.works import WORKS
 

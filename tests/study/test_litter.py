@@ -10,9 +10,8 @@ from typing import IO
 import pytest
 
 import joulemesh
-from joulemesh.base.cache import keep, require_usable
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import DRAFT, sweep, write_whole
+from joulemesh.base.files import DRAFT, keep, require_usable, sweep, write_whole
 from joulemesh.study.paper import report_of_folder
 from tests.works import TINY
 

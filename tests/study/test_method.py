@@ -12,7 +12,7 @@ import pytest
 
 import joulemesh
 from joulemesh import Result, Scenario, ScenarioError
-from joulemesh.base.checksums import verified
+from joulemesh.base.files import verified
 from joulemesh.cli.main import main
 from joulemesh.methods.setting import MethodAccount
 

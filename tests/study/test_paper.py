@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import joulemesh
-from joulemesh.base.checksums import verified
+from joulemesh.base.files import verified
 from joulemesh.study.paper import write_run_paper
 from joulemesh.views.printing import Printing
 from tests.comparisons import few_digits, small_scenario

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh.base.checksums import verified
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import verified
 from joulemesh.data import Dataset
 from joulemesh.study.sweep import Progress
 from joulemesh.study.sweep_result import Sweep

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.base.citation import Citation
+from joulemesh.base.registry import Citation
 from joulemesh.deploy.operator.standing import Probe, Standing
 from joulemesh.deploy.record.history import Event, history_of
 from joulemesh.metrics import ACCURACY, LOSS

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from joulemesh.base.errors import ScenarioError
-from joulemesh.base.printable import say
+from joulemesh.base.errors import ScenarioError, say
 from joulemesh.views.printing import Printing
 from joulemesh.views.progress import Display, Pace, facts
 from joulemesh.views.terminal import open_console

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulemesh._version import __version__
-from joulemesh.base.bounded import read_json
 from joulemesh.base.errors import JoulemeshError, ScenarioError
-from joulemesh.base.files import make_folder, write_text
+from joulemesh.base.files import make_folder, read_json, write_text
 from joulemesh.base.machine import cpus
 from joulemesh.views.printing import ON_SCREEN, Printing
 from joulemesh.views.style import save_figure
@@ -287,7 +286,7 @@ def _redo(
 def _runner(
     seeds: tuple[int, ...], data_dir: str | Path | None, cache: str | Path | None
 ) -> Runner:
-    from joulemesh.base.cache import user_cache
+    from joulemesh.base.files import user_cache
     from joulemesh.training.jax.platform import configure
     from yan_li_2024.runner import Runner
 

@@ -17,8 +17,8 @@ from joulemesh.aggregation.air import route_j
 from joulemesh.aggregation.peer import Peer, RoutePeer, Vector
 from joulemesh.aggregation.route import FloatArray, IntArray, Route
 from joulemesh.aggregation.scheme import Case, Conditions, Fit, Scheme, SchemeBase, SchemeKind
-from joulemesh.base.citation import Citation
 from joulemesh.base.errors import InfeasibleError, ScenarioError
+from joulemesh.base.registry import Citation
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts
 

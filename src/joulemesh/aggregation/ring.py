@@ -16,8 +16,8 @@ from joulemesh.aggregation.peer import RoutePeer, Summed, Vector
 from joulemesh.aggregation.route import IntArray, Route, Subgraph
 from joulemesh.aggregation.scheme import Case, Conditions, ExactScheme, Fit, SchemeKind
 from joulemesh.aggregation.tree import spanning_tree
-from joulemesh.base.citation import PAPER, Citation
 from joulemesh.base.errors import Edit, ScenarioError
+from joulemesh.base.registry import PAPER, Citation
 from joulemesh.base.units import counted
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions

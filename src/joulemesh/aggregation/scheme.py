@@ -15,8 +15,8 @@ from joulemesh.aggregation.air import Medium
 from joulemesh.aggregation.bits import Width
 from joulemesh.aggregation.peer import Peer
 from joulemesh.aggregation.route import IntArray, Route, Subgraph
-from joulemesh.base.citation import Citation
 from joulemesh.base.errors import Edit, InfeasibleError, Remedy, called
+from joulemesh.base.registry import Citation
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions, Scenario
 from joulemesh.world.links import LinkCosts

@@ -32,8 +32,8 @@ from joulemesh.aggregation.peer import Message, RoutePeer, Summed, Vector
 from joulemesh.aggregation.play import frame, in_frames_s, in_slots, paths, shared_s, turns_s
 from joulemesh.aggregation.route import IntArray, Route, Subgraph
 from joulemesh.aggregation.scheme import Case, Conditions, ExactScheme, Fit, RoutesToTry, SchemeKind
-from joulemesh.base.citation import PAPER
 from joulemesh.base.errors import Edit, ScenarioError
+from joulemesh.base.registry import PAPER
 from joulemesh.registries import SCHEMES
 from joulemesh.world.links import LinkCosts, packets_of
 

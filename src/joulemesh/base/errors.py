@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 
 _PHRASES = {
     "raise": "raise {field} to at least {value}",
@@ -275,3 +281,44 @@ def named_refusals(names: Callable[[], Sequence[str]]) -> Iterator[None]:
 
 for _public in (JoulemeshError, ScenarioError, InfeasibleError):
     _public.__module__ = "joulemesh"  # where users import them from, and tracebacks name them
+
+
+# Control codes, marks that turn the direction of writing, lone surrogates, and line separators.
+_UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+# Joiners and soft hyphens belong to words and emoji.
+_HARMLESS = "\u00ad\u200c\u200d"
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    r"""Replace whatever would move the cursor, colour, hide or reorder by its escape."""
+    kept = _HARMLESS + ("\n\t" if lines else "")
+    if text.isprintable():
+        return text
+    return "".join(
+        letter.encode("unicode_escape").decode()
+        if unicodedata.category(letter) in _UNSAFE and letter not in kept
+        else letter
+        for letter in text
+    )
+
+
+def say(text: str, *, err: bool = False, lines: bool = False) -> None:
+    r"""Print a message for the user, whatever texts of others it holds."""
+    stream = sys.stderr if err else sys.stdout
+    print(printable(text, lines=lines), file=stream, flush=True)
+
+
+MOST_PER_ITERATION = 2**31 - 1
+"""Rounds of one device in one iteration: training counts them in 32 bits."""
+
+
+def require_countable(rounds: ArrayLike, remedy: str) -> None:
+    """Refuse more rounds in an iteration than training can count."""
+    import numpy as np  # which looking things up does without
+
+    most = int(np.max(rounds, initial=0))
+    if most > MOST_PER_ITERATION:
+        raise ScenarioError(
+            f"{most:,} rounds in an iteration are more than the {MOST_PER_ITERATION:,} that can be "
+            f"trained; {remedy}"
+        )

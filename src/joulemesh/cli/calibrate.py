@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from joulemesh.base.errors import ScenarioError
-from joulemesh.base.printable import printable, say
+from joulemesh.base.errors import ScenarioError, printable, say
 from joulemesh.cli import common, completion
 
 if TYPE_CHECKING:

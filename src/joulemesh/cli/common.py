@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from joulemesh.base import files
-from joulemesh.base.errors import ScenarioError
-from joulemesh.base.own_code import run_file
-from joulemesh.base.printable import say
+from joulemesh.base.errors import ScenarioError, say
+from joulemesh.base.optional import run_file
 from joulemesh.base.units import is_quantity
 from joulemesh.cli import completion
 from joulemesh.scenario import PRESETS, Scenario, profile_notes
@@ -220,7 +219,7 @@ def write_text(path: Path, text: str, *, force: bool = False) -> None:
 def pasted_text(path: Path) -> str:
     """The text of a file; for ``-``, the standard input up to the line that ends a block."""
     # Whoever pastes a block need not know how to end the input.
-    from joulemesh.base.bounded import FLEET, read_bounded
+    from joulemesh.base.files import FLEET, read_bounded
 
     if path != Path("-"):
         try:

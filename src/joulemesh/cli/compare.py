@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from joulemesh.base.errors import ScenarioError
-from joulemesh.base.printable import say
+from joulemesh.base.errors import ScenarioError, say
 from joulemesh.cli import common
 
 if TYPE_CHECKING:

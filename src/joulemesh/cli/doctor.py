@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from joulemesh._version import __version__
-from joulemesh.base.cache import user_cache
+from joulemesh.base.errors import say
+from joulemesh.base.files import user_cache
 from joulemesh.base.machine import cpus
 from joulemesh.base.optional import installed
-from joulemesh.base.printable import say
 from joulemesh.cli.common import JsonOption
 
 if TYPE_CHECKING:

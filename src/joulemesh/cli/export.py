@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from joulemesh.base.printable import say
+from joulemesh.base.errors import say
 from joulemesh.cli import common
 
 __all__ = ["COMMANDS", "HELP"]
@@ -46,7 +46,7 @@ def model(
     `pip install onnx`) is a graph from samples to logits, compared with the trained model first.
     The card has accuracy with its interval, joules, digests, and the lines that load the model.
     """
-    from joulemesh.base.bounded import read_json
+    from joulemesh.base.files import read_json
     from joulemesh.study.export import export_model
     from joulemesh.study.export_fleet import is_fleet
 

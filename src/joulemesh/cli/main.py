@@ -20,10 +20,8 @@ import typer
 from typer.core import TyperGroup
 
 from joulemesh._version import __version__
-from joulemesh.base.errors import JoulemeshError
-from joulemesh.base.optional import explained
-from joulemesh.base.own_code import place_in
-from joulemesh.base.printable import say
+from joulemesh.base.errors import JoulemeshError, say
+from joulemesh.base.optional import explained, place_in
 from joulemesh.cli import completion
 
 _MOST_CHARACTERS = 400

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from joulemesh.base.errors import called
-from joulemesh.base.printable import say
+from joulemesh.base.errors import called, say
 from joulemesh.cli.common import LoadOption, load_files, pasted_text
 
 HELP = "Be one device of a fleet: make its key, train and exchange with its neighbours."

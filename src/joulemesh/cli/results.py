@@ -11,8 +11,7 @@ from typing import Annotated
 
 import typer
 
-from joulemesh.base.errors import ScenarioError
-from joulemesh.base.printable import say
+from joulemesh.base.errors import ScenarioError, say
 from joulemesh.cli import common
 
 
@@ -97,7 +96,7 @@ def verify(
 
     Exit code 0 if all are intact, 2 if one is damaged or missing; nothing is changed.
     """
-    from joulemesh.base.checksums import verified
+    from joulemesh.base.files import verified
 
     found = verified(folder)
     if json:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from joulemesh.base.errors import ScenarioError
-from joulemesh.base.printable import say
+from joulemesh.base.errors import ScenarioError, say
 from joulemesh.cli import common, completion
 from joulemesh.study.request import Progress, RunRequest
 

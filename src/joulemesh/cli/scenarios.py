@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from joulemesh.base.printable import say
+from joulemesh.base.errors import say
 from joulemesh.cli import common, completion
 from joulemesh.scenario import Scenario
 

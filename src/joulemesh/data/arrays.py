@@ -11,8 +11,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.base.arrays import ArrayFile, open_arrays, shape_in
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import ArrayFile, open_arrays, shape_in
 from joulemesh.data.dataset import (
     Dataset,
     Holders,

@@ -6,8 +6,8 @@ import difflib
 from dataclasses import dataclass
 from typing import Literal
 
-from joulemesh.base.citation import CIFAR_10, DIABETES, DIGITS, FASHION_MNIST, MNIST, Citation
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.registry import CIFAR_10, DIABETES, DIGITS, FASHION_MNIST, MNIST, Citation
 from joulemesh.data.dataset import check_loss
 from joulemesh.data.reading import FOLDER, HUB, Reading, check_only_tables, is_own
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.arrays import ArrayFile
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import ArrayFile
 from joulemesh.data.arrays import from_arrays, listed, open_npz, read_npz
 from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.data.hub import columns_of

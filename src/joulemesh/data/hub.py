@@ -17,10 +17,8 @@ from urllib.parse import parse_qsl
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.cache import find, keep, user_cache
-from joulemesh.base.checksums import sha256_of
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import write_whole
+from joulemesh.base.files import find, keep, sha256_of, user_cache, write_whole
 from joulemesh.base.optional import require
 from joulemesh.data.arrays import from_arrays
 from joulemesh.data.reading import HUB

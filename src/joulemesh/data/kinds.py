@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.citation import MCMAHAN, Citation
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.registry import MCMAHAN, Citation
 from joulemesh.data.partition import Ints, Partition, PartitionKind, regroup, with_sizes
 from joulemesh.registries import PARTITIONS
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from joulemesh.base.citation import Citation
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.registry import Citation
 from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.registries import PARTITIONS
 from joulemesh.scenario import Training

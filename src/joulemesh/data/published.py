@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.arrays import open_arrays
-from joulemesh.base.cache import find, keep, user_cache
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import find, keep, open_arrays, user_cache
 from joulemesh.base.optional import require
 from joulemesh.data.catalog import spec
 from joulemesh.data.dataset import Dataset

@@ -14,7 +14,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from joulemesh.base.printable import printable
+from joulemesh.base.errors import printable
 
 Write = Callable[[Any], Any]
 Read = Callable[[Any], Any]

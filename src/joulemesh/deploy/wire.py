@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
-from joulemesh.base.bounded import parse_json
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import parse_json
 from joulemesh.deploy.fields import Malformed, read_record, record_of
 from joulemesh.deploy.messages import (
     Absent,

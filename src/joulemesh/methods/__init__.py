@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from joulemesh.base.citation import Citation
+from joulemesh.base.registry import Citation
 from joulemesh.ledger import Ledger
 from joulemesh.methods.base import (
     Contender,

@@ -21,7 +21,7 @@ import numpy as np
 
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.base.citation import PAPER
+from joulemesh.base.registry import PAPER
 from joulemesh.ledger import Ledger, charge
 from joulemesh.methods.base import Contender, entry, register, whole
 from joulemesh.methods.setting import Prices, Setting

@@ -21,8 +21,8 @@ import numpy as np
 
 from joulemesh.aggregation.gossip import contraction, metropolis_route, metropolis_weights
 from joulemesh.aggregation.route import Route
-from joulemesh.base.citation import ALISTARH, KOLOSKOVA, Citation
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.registry import ALISTARH, KOLOSKOVA, Citation
 from joulemesh.methods.base import (
     AS_PLANNED,
     Contender,

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.citation import Citation
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.own_code import require_call
-from joulemesh.base.registry import Registry
+from joulemesh.base.optional import require_call
+from joulemesh.base.registry import Citation, Registry
 from joulemesh.ledger import Ledger
 from joulemesh.tolerance import left_of
 from joulemesh.training.arrays import tree_map

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from joulemesh.base.citation import Citation
+from joulemesh.base.registry import Citation
 from joulemesh.methods.balanced import mixing_contender
 from joulemesh.methods.base import Contender, register
 from joulemesh.methods.setting import Setting

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.route import Route
-from joulemesh.base.citation import MCMAHAN
+from joulemesh.base.registry import MCMAHAN
 from joulemesh.ledger import Ledger, charge
 from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, register, whole
 from joulemesh.methods.walk import Act, Follow, Moment, drawn, walk

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from joulemesh.aggregation.route import Route
-from joulemesh.base.citation import Citation
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.registry import Citation
 from joulemesh.methods.base import (
     AS_PLANNED,
     Contender,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from joulemesh.base.citation import Citation
+from joulemesh.base.registry import Citation
 from joulemesh.methods.base import Contender, register, whole
 from joulemesh.methods.setting import Setting
 from joulemesh.methods.walk import Pattern, steady

@@ -33,7 +33,7 @@ import numpy as np
 from scipy import sparse
 
 from joulemesh.aggregation.gossip import metropolis_route, metropolis_weights
-from joulemesh.base.citation import Citation
+from joulemesh.base.registry import Citation
 from joulemesh.methods.base import (
     AS_PLANNED,
     Contender,

@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.gossip import metropolis_route
 from joulemesh.aggregation.route import Route
-from joulemesh.base.citation import ONOSZKO
 from joulemesh.base.errors import InfeasibleError
+from joulemesh.base.registry import ONOSZKO
 from joulemesh.ledger import Ledger, charge
 from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, register, whole
 from joulemesh.methods.sampling import (

@@ -14,9 +14,15 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.patterned import Patterned
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.base.countable import require_countable
-from joulemesh.base.errors import Edit, InfeasibleError, ScenarioError, called, named_refusals
-from joulemesh.base.own_code import place_of
+from joulemesh.base.errors import (
+    Edit,
+    InfeasibleError,
+    ScenarioError,
+    called,
+    named_refusals,
+    require_countable,
+)
+from joulemesh.base.optional import place_of
 from joulemesh.base.units import counted, duration, energy
 from joulemesh.data import Dataset, spec_for
 from joulemesh.data.load import device_names

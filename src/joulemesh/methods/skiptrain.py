@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.citation import Citation
+from joulemesh.base.registry import Citation
 from joulemesh.ledger import Ledger
 from joulemesh.methods.base import AS_PLANNED, Contender, FloatArray, IntArray, register, whole
 from joulemesh.methods.setting import Setting

@@ -26,8 +26,7 @@ from joulemesh.aggregation.gossip import metropolis_mixing, metropolis_route, me
 from joulemesh.aggregation.patterned import NEIGHBOURS, Patterned
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Conditions, Fit, Scheme, choose
-from joulemesh.base.countable import require_countable
-from joulemesh.base.errors import InfeasibleError, ScenarioError
+from joulemesh.base.errors import InfeasibleError, ScenarioError, require_countable
 from joulemesh.ledger import Ledger, charge, total_of
 from joulemesh.methods.base import Contender, FloatArray, IntArray
 from joulemesh.registries import SCHEMES

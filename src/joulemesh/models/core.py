@@ -26,8 +26,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.optional import explained
-from joulemesh.base.own_code import in_file, is_in_file
+from joulemesh.base.optional import explained, in_file, is_in_file
 from joulemesh.metrics import CROSS_ENTROPY, Loss, loss_named
 from joulemesh.models.kinds import ModelKind, check_model
 from joulemesh.models.torch_model import NotOfJaxError, TorchModel, from_torch, is_torch

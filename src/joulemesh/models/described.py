@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from joulemesh._version import __version__
-from joulemesh.base.own_code import in_file_parts
+from joulemesh.base.optional import in_file_parts
 from joulemesh.scenario.sections import Training
 
 _SCALED = '(x - np.float32(about["mean"])) / np.float32(about["std"])'

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from joulemesh.base.citation import ONOSZKO, Citation
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.own_code import is_in_file
+from joulemesh.base.optional import is_in_file
+from joulemesh.base.registry import ONOSZKO, Citation
 from joulemesh.metrics import CROSS_ENTROPY
 from joulemesh.registries import LOSSES, MODELS
 from joulemesh.scenario import Training

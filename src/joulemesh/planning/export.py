@@ -28,10 +28,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.arrays import ArrayFile, open_arrays
-from joulemesh.base.bounded import parse_json
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import write_whole
+from joulemesh.base.files import ArrayFile, open_arrays, parse_json, write_whole
 from joulemesh.base.optional import frame, require
 from joulemesh.ledger import Ledger, alike
 from joulemesh.planning.plan import COLUMNS, ledger_of

@@ -17,10 +17,8 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from joulemesh.base.arrays import open_arrays
-from joulemesh.base.bounded import parse_json
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import write_whole
+from joulemesh.base.files import open_arrays, parse_json, write_whole
 from joulemesh.planning.plan import digest_of
 
 if TYPE_CHECKING:

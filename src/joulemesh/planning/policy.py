@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from joulemesh.base.errors import InfeasibleError, ScenarioError
-from joulemesh.base.own_code import place_of
+from joulemesh.base.optional import place_of
 from joulemesh.registries import POLICIES
 from joulemesh.scenario import PlanOptions
 

@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.aggregation.scheme import Scheme
-from joulemesh.base.countable import MOST_PER_ITERATION, require_countable
 from joulemesh.base.errors import (
+    MOST_PER_ITERATION,
     Edit,
     InfeasibleError,
     JoulemeshError,
     Remedy,
     ScenarioError,
     named_refusals,
+    require_countable,
 )
 from joulemesh.data import Dataset
 from joulemesh.ledger import Ledger, total_of

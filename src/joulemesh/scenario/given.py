@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from joulemesh.base.bounded import read_json
-from joulemesh.base.checksums import sha256_of
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import read_json, sha256_of
 from joulemesh.scenario.sections import FILES, SECTIONS, Section
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from joulemesh.base.bounded import parse_json
 from joulemesh.base.errors import Edit, ScenarioError
+from joulemesh.base.files import parse_json
 from joulemesh.scenario.complete import completed, own_statements
 from joulemesh.scenario.given import (
     ASSUMED,

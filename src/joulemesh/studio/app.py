@@ -13,8 +13,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from joulemesh.base.bounded import parse_json
 from joulemesh.base.errors import Edit, JoulemeshError, ScenarioError, in_words
+from joulemesh.base.files import parse_json
 from joulemesh.planning.static import apply_edits
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import typed_value

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from joulemesh.base.errors import JoulemeshError, ScenarioError
-from joulemesh.base.own_code import run_file
+from joulemesh.base.optional import run_file
 from joulemesh.base.units import duration, energy
 from joulemesh.scenario import Scenario
 

@@ -15,10 +15,8 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.checksums import commit_all
 from joulemesh.base.errors import InfeasibleError, ScenarioError
-from joulemesh.base.files import make_folder, sweep, write_text
-from joulemesh.base.lock import FolderLock
+from joulemesh.base.files import FolderLock, commit_all, make_folder, sweep, write_text
 from joulemesh.data import Dataset, partition_for
 from joulemesh.methods import Contender, Setting, build, names, split
 from joulemesh.metrics import reported, score_metric

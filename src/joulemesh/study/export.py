@@ -16,12 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh._version import __version__
-from joulemesh.base.bounded import read_json
-from joulemesh.base.checksums import sha256_of
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import new_folder, write_bytes, write_text
-from joulemesh.base.optional import TITLES, require
-from joulemesh.base.own_code import in_file_parts
+from joulemesh.base.files import new_folder, read_json, sha256_of, write_bytes, write_text
+from joulemesh.base.optional import TITLES, in_file_parts, require
 from joulemesh.base.units import duration, energy
 from joulemesh.data import Dataset
 from joulemesh.metrics import reported

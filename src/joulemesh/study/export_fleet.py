@@ -11,7 +11,7 @@ import numpy as np
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import new_folder, write_bytes, write_text
-from joulemesh.base.own_code import in_file_parts
+from joulemesh.base.optional import in_file_parts
 from joulemesh.data import Dataset
 from joulemesh.deploy.device.model import (
     CARD,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from joulemesh._version import __version__
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import make_folder, new_folder, write_text, write_whole
-from joulemesh.base.own_code import in_file_parts
+from joulemesh.base.optional import in_file_parts
 from joulemesh.data import Dataset, Partition
 from joulemesh.data.catalog import DATASETS
 from joulemesh.data.dataset import dataset_words

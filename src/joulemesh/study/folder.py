@@ -25,21 +25,27 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.arrays import ArrayFile, open_arrays
-from joulemesh.base.bounded import read_json
-from joulemesh.base.checksums import (
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import (
+    DISK,
     MANIFEST,
+    ArrayFile,
     Commit,
+    FolderLock,
     GrowingFile,
     Manifest,
     ahead_of,
     digest_of,
+    make_folder,
+    open_arrays,
+    read_json,
     strangers_in,
+    sweep,
+    write_bytes,
+    write_text,
+    write_whole,
 )
-from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import DISK, make_folder, sweep, write_bytes, write_text, write_whole
-from joulemesh.base.lock import FolderLock
-from joulemesh.base.own_code import files_run
+from joulemesh.base.optional import files_run
 from joulemesh.data import Dataset, Partition
 from joulemesh.data.dataset import dataset_words
 from joulemesh.data.partition import labelled_devices

@@ -36,11 +36,9 @@ import numpy as np
 from scipy import sparse
 
 import joulemesh
-from joulemesh.base.bounded import read_bounded
-from joulemesh.base.checksums import sha256_of
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import make_folder, write_bytes
-from joulemesh.base.own_code import files_run
+from joulemesh.base.files import make_folder, read_bounded, sha256_of, write_bytes
+from joulemesh.base.optional import files_run
 from joulemesh.data import Dataset
 from joulemesh.data.arrays import write_npz
 from joulemesh.data.load import device_names

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from joulemesh._version import __version__
-from joulemesh.base.bounded import read_json
-from joulemesh.base.citation import JOULEMESH, Citation
-from joulemesh.base.citation import PAPER as IMPLEMENTED
 from joulemesh.base.errors import JoulemeshError, ScenarioError
-from joulemesh.base.files import make_folder, write_text
-from joulemesh.base.registry import Registry
+from joulemesh.base.files import make_folder, read_json, write_text
+from joulemesh.base.registry import JOULEMESH, Citation, Registry
+from joulemesh.base.registry import PAPER as IMPLEMENTED
 from joulemesh.data import Dataset
 from joulemesh.data.catalog import DATASETS
 from joulemesh.data.load import spec_for

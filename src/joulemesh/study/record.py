@@ -14,8 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.arrays import open_arrays
-from joulemesh.base.cache import find, keep, require_usable, user_cache
+from joulemesh.base.files import find, keep, open_arrays, require_usable, user_cache
 from joulemesh.metrics import Reported, score_metric
 from joulemesh.models.curves import CURVES, column_names
 from joulemesh.study.statistics import estimate

@@ -15,12 +15,17 @@ from typing import Any, overload
 
 import numpy as np
 
-from joulemesh.base.bounded import read_json
-from joulemesh.base.cache import user_cache
-from joulemesh.base.checksums import MANIFEST
 from joulemesh.base.errors import InfeasibleError, ScenarioError, named_refusals
-from joulemesh.base.files import make_folder, sweep, write_text
-from joulemesh.base.lock import LOCK, FolderLock
+from joulemesh.base.files import (
+    LOCK,
+    MANIFEST,
+    FolderLock,
+    make_folder,
+    read_json,
+    sweep,
+    user_cache,
+    write_text,
+)
 from joulemesh.base.machine import collect_memory
 from joulemesh.data.dataset import dataset_words
 from joulemesh.data.load import device_names

@@ -17,12 +17,9 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.bounded import parse_json
-from joulemesh.base.checksums import commit_all
 from joulemesh.base.errors import JoulemeshError, ScenarioError
-from joulemesh.base.files import make_folder, write_text
+from joulemesh.base.files import FolderLock, commit_all, make_folder, parse_json, write_text
 from joulemesh.base.files import sweep as sweep_drafts
-from joulemesh.base.lock import FolderLock
 from joulemesh.base.optional import MissingPackageError
 from joulemesh.methods import Contender
 from joulemesh.methods.setting import equal_terms

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from joulemesh._version import __version__
-from joulemesh.base.checksums import sha256_of
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import sha256_of
 from joulemesh.base.optional import MissingPackageError, require
 from joulemesh.models.curves import COUNTS
 from joulemesh.scenario import Scenario

@@ -13,12 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from joulemesh.base.bounded import parse_json
-from joulemesh.base.cache import user_cache
-from joulemesh.base.checksums import commit_all
 from joulemesh.base.errors import InfeasibleError, ScenarioError
-from joulemesh.base.files import make_folder, sweep, write_text
-from joulemesh.base.lock import FolderLock
+from joulemesh.base.files import (
+    FolderLock,
+    commit_all,
+    make_folder,
+    parse_json,
+    sweep,
+    user_cache,
+    write_text,
+)
 from joulemesh.metrics import reported
 from joulemesh.models.curves import column_names
 from joulemesh.scenario import Scenario

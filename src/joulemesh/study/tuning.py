@@ -13,9 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.checksums import commit_all
-from joulemesh.base.files import make_folder
-from joulemesh.base.lock import FolderLock
+from joulemesh.base.files import FolderLock, commit_all, make_folder
 from joulemesh.data import Dataset
 from joulemesh.models.curves import score_place
 from joulemesh.scenario import Scenario

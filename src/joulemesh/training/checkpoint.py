@@ -20,9 +20,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.arrays import open_arrays
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import DISK, make_folder
+from joulemesh.base.files import DISK, make_folder, open_arrays
 from joulemesh.training import hosts
 from joulemesh.training.learner import Arrays, Learner, State
 from joulemesh.training.tensors import read_arrays, write_arrays

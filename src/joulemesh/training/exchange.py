@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.own_code import place_of, require_call
+from joulemesh.base.optional import place_of, require_call
 from joulemesh.training import draws
 from joulemesh.training.arrays import ROUND, Array, Tree, tree_flatten, tree_map
 from joulemesh.training.batches import Data

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from joulemesh.base.optional import explained
-from joulemesh.base.own_code import in_file, is_in_file
+from joulemesh.base.optional import explained, in_file, is_in_file
 from joulemesh.data import Dataset, Partition
 from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel, is_torch

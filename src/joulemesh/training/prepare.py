@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from joulemesh import models
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.own_code import is_in_file
+from joulemesh.base.optional import is_in_file
 from joulemesh.data import Dataset, Partition, from_arrays, load_for, partition_for
 from joulemesh.data.dataset import check_loss
 from joulemesh.data.federated import from_partitions, is_partitioned

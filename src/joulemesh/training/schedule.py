@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from joulemesh.base.countable import require_countable
-from joulemesh.base.errors import ScenarioError
+from joulemesh.base.errors import ScenarioError, require_countable
 from joulemesh.training.digests import digest
 from joulemesh.training.messages import RoundedExchanges
 

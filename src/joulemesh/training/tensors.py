@@ -16,8 +16,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.bounded import parse_json
-from joulemesh.base.files import write_whole
+from joulemesh.base.files import parse_json, write_whole
 
 _TYPES = {
     "float64": "F64",

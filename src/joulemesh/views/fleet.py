@@ -27,7 +27,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from joulemesh.base.printable import printable, say
+from joulemesh.base.errors import printable, say
 from joulemesh.base.units import duration, energy, si
 from joulemesh.calibration.calibration import Calibration, Figure
 from joulemesh.deploy.links.transfers import LinkFigures, Timed

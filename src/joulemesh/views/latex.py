@@ -21,9 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from joulemesh.base.citation import Citation
-from joulemesh.base.errors import ScenarioError
-from joulemesh.base.printable import printable
+from joulemesh.base.errors import ScenarioError, printable
+from joulemesh.base.registry import Citation
 from joulemesh.base.units import prefixed
 from joulemesh.data.dataset import dataset_words
 from joulemesh.scenario.varied import Varied

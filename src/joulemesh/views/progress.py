@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn, Task, TaskID
 from rich.text import Text
 
-from joulemesh.base.printable import say
+from joulemesh.base.errors import say
 from joulemesh.base.units import duration, energy
 from joulemesh.views.terminal import open_console
 

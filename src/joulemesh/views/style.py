@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
+from joulemesh.base.errors import printable
 from joulemesh.base.files import write_bytes
-from joulemesh.base.printable import printable
 from joulemesh.views.latex import escape
 from joulemesh.views.printing import read_formats
 

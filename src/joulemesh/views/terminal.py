@@ -31,7 +31,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from joulemesh.base.printable import printable
+from joulemesh.base.errors import printable
 
 _UNBOUNDED = 10_000  # columns if the output is not a terminal: a file has no edge
 _BARS = "▁▂▃▄▅▆▇█"

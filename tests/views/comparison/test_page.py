@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from joulemesh.base.checksums import verified
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import verified
 from joulemesh.methods import lookup
 from joulemesh.scenario import Scenario
 from joulemesh.study.compare import DEFAULT_METHODS

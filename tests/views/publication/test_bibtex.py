@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulemesh.base.citation import Citation
+from joulemesh.base.registry import Citation
 from joulemesh.views.latex import Used, bibtex
 from tests.views.publication.bibtex_grammar import parse
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from joulemesh.base.printable import say
+from joulemesh.base.errors import say
 from joulemesh.cli.common import (
     FileArgument,
     JsonOption,

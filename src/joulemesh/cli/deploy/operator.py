@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from joulemesh.base.errors import ScenarioError
-from joulemesh.base.printable import say
+from joulemesh.base.errors import ScenarioError, say
 from joulemesh.cli.common import FleetArgument, JsonOption, LoadOption, load_files
 
 if TYPE_CHECKING:

@@ -38,8 +38,7 @@ import numpy as np
 
 from joulemesh._version import __version__
 from joulemesh.base.errors import JoulemeshError, ScenarioError
-from joulemesh.base.files import make_folder, write_text
-from joulemesh.base.lock import FolderLock
+from joulemesh.base.files import FolderLock, make_folder, write_text
 from joulemesh.base.optional import require
 from joulemesh.deploy.device.continuation import Replanner, first_view
 from joulemesh.deploy.device.journal import Journal

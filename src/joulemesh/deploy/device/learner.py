@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Vector
 from joulemesh.base.errors import JoulemeshError, ScenarioError
-from joulemesh.base.own_code import place_in, require_call, run_file
+from joulemesh.base.optional import place_in, require_call, run_file
 from joulemesh.deploy.device.host import Works
 from joulemesh.deploy.effects import Evaluate, Event, Learner, Train, Trained, TrainFailed
 from joulemesh.models.torch_model import is_torch

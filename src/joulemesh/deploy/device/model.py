@@ -26,10 +26,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.bounded import NODE_STATE, read_bounded, read_json
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import make_folder, write_bytes, write_text
-from joulemesh.base.own_code import in_file_parts
+from joulemesh.base.files import (
+    NODE_STATE,
+    make_folder,
+    read_bounded,
+    read_json,
+    write_bytes,
+    write_text,
+)
+from joulemesh.base.optional import in_file_parts
 from joulemesh.deploy.effects import Commit
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.models.described import config, loading

@@ -27,9 +27,17 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as read_tensors
 from safetensors.numpy import save as tensors_of
 
-from joulemesh.base.bounded import NODE_STATE, open_bounded, parse_json, read_bounded
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import DISK, make_folder, sweep, write_bytes
+from joulemesh.base.files import (
+    DISK,
+    NODE_STATE,
+    make_folder,
+    open_bounded,
+    parse_json,
+    read_bounded,
+    sweep,
+    write_bytes,
+)
 from joulemesh.deploy.effects import Commit, Durable
 from joulemesh.deploy.messages import Account, FleetRoster, Part
 from joulemesh.deploy.view import View

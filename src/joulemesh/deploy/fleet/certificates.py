@@ -19,9 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
-from joulemesh.base.bounded import read_bounded
 from joulemesh.base.errors import JoulemeshError
-from joulemesh.base.files import make_folder, write_whole
+from joulemesh.base.files import make_folder, read_bounded, write_whole
 from joulemesh.base.optional import require
 
 require("cryptography", "handling a fleet's keys", "'joulemesh[deploy]'")

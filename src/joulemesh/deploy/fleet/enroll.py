@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joulemesh._version import __version__
-from joulemesh.base.bounded import FLEET, parse_json
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import make_folder, write_text
+from joulemesh.base.files import FLEET, make_folder, parse_json, write_text
 from joulemesh.deploy.fleet.certificates import (
     AUTHORITY,
     CERTIFICATE,

@@ -21,9 +21,8 @@ from pydantic import (
 )
 
 from joulemesh._version import __version__
-from joulemesh.base.bounded import FLEET, parse_json, read_bounded, read_json
-from joulemesh.base.checksums import sha256_of
 from joulemesh.base.errors import JoulemeshError, ScenarioError
+from joulemesh.base.files import FLEET, parse_json, read_bounded, read_json, sha256_of
 from joulemesh.data import load_for, spec_for
 from joulemesh.data.dataset import in_portions, moments
 from joulemesh.data.published import SOURCES as PUBLISHED

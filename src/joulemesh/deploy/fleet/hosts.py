@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joulemesh.base import files
-from joulemesh.base.bounded import HOST_LIST, read_bounded
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import HOST_LIST, read_bounded
 
 HOSTS = "hosts.csv"
 PORT = 7100  # registered for nothing that a small device runs

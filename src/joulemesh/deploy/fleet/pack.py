@@ -17,10 +17,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from joulemesh.base.bounded import FLEET, read_bounded, read_json
-from joulemesh.base.checksums import sha256_of
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import make_folder, write_bytes, write_text
+from joulemesh.base.files import (
+    FLEET,
+    make_folder,
+    read_bounded,
+    read_json,
+    sha256_of,
+    write_bytes,
+    write_text,
+)
 from joulemesh.data.load import device_names
 from joulemesh.deploy.device.continuation import require_peers
 from joulemesh.deploy.fields import read_record, record_of

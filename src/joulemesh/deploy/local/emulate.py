@@ -26,8 +26,8 @@ from types import TracebackType
 
 import numpy as np
 
-from joulemesh.base.bounded import JOURNAL, JOURNAL_LINE, open_bounded, parse_json
 from joulemesh.base.errors import JoulemeshError, ScenarioError
+from joulemesh.base.files import JOURNAL, JOURNAL_LINE, open_bounded, parse_json
 from joulemesh.base.units import duration, si
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.fleet.fleet import Fleet

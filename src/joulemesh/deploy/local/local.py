@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.bounded import (
+from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import (
     NODE_STATE,
+    FolderLock,
     parse_json,
     read_bounded,
+    user_cache,
 )
-from joulemesh.base.cache import user_cache
-from joulemesh.base.errors import ScenarioError
-from joulemesh.base.lock import FolderLock
 from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.effects import Durable
 from joulemesh.deploy.fleet.fleet import FILE, Fleet

@@ -24,10 +24,15 @@ from typing import Any, Self, TypeVar
 
 from pydantic import TypeAdapter
 
-from joulemesh.base.bounded import JOURNAL, NODE_STATE, parse_json
 from joulemesh.base.errors import JoulemeshError
-from joulemesh.base.files import make_folder, write_bytes
-from joulemesh.base.lock import FolderLock
+from joulemesh.base.files import (
+    JOURNAL,
+    NODE_STATE,
+    FolderLock,
+    make_folder,
+    parse_json,
+    write_bytes,
+)
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.model import CARD, CONFIG, FILE
 from joulemesh.deploy.fields import record_of

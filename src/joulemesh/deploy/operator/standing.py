@@ -18,8 +18,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from joulemesh._version import __version__
-from joulemesh.base.bounded import JOURNAL, NODE_STATE, open_bounded, parse_json
 from joulemesh.base.errors import JoulemeshError
+from joulemesh.base.files import JOURNAL, NODE_STATE, open_bounded, parse_json
 from joulemesh.deploy.device.journal import JOURNAL as IN_USE
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.model import CARD, CONFIG, FILE

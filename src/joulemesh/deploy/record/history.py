@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from joulemesh.base.bounded import JOURNAL, JOURNAL_LINE, open_bounded
 from joulemesh.base.errors import ScenarioError
+from joulemesh.base.files import JOURNAL, JOURNAL_LINE, open_bounded
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.view import View
 

@@ -23,8 +23,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from joulemesh.base.bounded import parse_json
-from joulemesh.base.printable import printable
+from joulemesh.base.errors import printable
+from joulemesh.base.files import parse_json
 from joulemesh.deploy.fleet.certificates import Identity
 from joulemesh.deploy.transport import Address, Reason, TransportError
 

@@ -21,8 +21,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from typing import IO, Any, Self, TextIO
 
-from joulemesh.base.errors import ScenarioError
-from joulemesh.base.printable import printable
+from joulemesh.base.errors import ScenarioError, printable
 
 _MOST_SECONDS = 86_400
 _MOST_BYTES = 65_536
