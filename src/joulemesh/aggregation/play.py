@@ -291,6 +291,12 @@ def _lanes(route: Route, seconds: FloatArray) -> list[_Lane]:
     ]
 
 
+def half_duplex_lanes(route: Route) -> list[tuple[IntArray, IntArray, IntArray]]:
+    """The lanes of `turns_s`: steps, ends [2, m] and rows of the pattern, in turn."""
+    lanes = _lanes(route, np.arange(float(len(route.edge))))
+    return [(lane.step, lane.ends, lane.seconds.astype(np.int64)) for lane in lanes]
+
+
 def _disjoint_runs(edges: IntArray) -> IntArray:
     """int [E']: number of the run of each link; the links of a run share no device."""
     runs = np.zeros(len(edges), np.int64)

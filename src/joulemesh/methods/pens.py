@@ -408,7 +408,8 @@ def _settle_drawn(
         order = np.argsort(numbers)
         wanted = some.sender * setting.devices + some.receiver
         which = order[np.searchsorted(numbers[order], wanted)]
-        return drawn_prices(pricer, some, ground.costs(t), often[:, which])
+        costs = pricer.sent(every, ground.costs(t))
+        return drawn_prices(pricer, some, costs, often[:, which])
 
     def settle(sent: Sent) -> Ledger:
         each = [exchanged(t, asked) for t, asked in enumerate(np.asarray(sent.asked))]

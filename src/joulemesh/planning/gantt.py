@@ -231,7 +231,7 @@ class Draft:
         if self.timeline.flooded[self.row]:
             self._flooding()
         if route is not None:
-            self._messages("exchange", route, self.pricer.beside(route, self.costs))
+            self._messages("exchange", route, self.pricer.sent(route, self.costs))
             self._besides()
         self._rest()
 
@@ -258,24 +258,31 @@ class Draft:
         if given:
             edges, bits = self.plan.world.graph.edges, self.plan.work.model_bits
             route = gift_route(given, edges, bits)
-            self._messages("gifts", route, self.pricer.beside(route, self.costs))
+            self._messages("gifts", route, self.costs.settled)
 
     def _flooding(self) -> None:
         scheme = self.plan.scheme_at(self.row + 1)
         route, prices = self.pricer.flood(scheme), self.pricer.coordination(scheme, self.costs)
-        self._messages("coordination", route, prices, clock="critical-path")
+        self._messages("coordination", route, self.costs.settled, prices, clock="critical-path")
 
-    def _messages(self, phase: str, route: Route, prices: Ledger, clock: str = "") -> None:
+    def _messages(
+        self,
+        phase: str,
+        route: Route,
+        costs: LinkCosts,
+        prices: Ledger | None = None,
+        clock: str = "",
+    ) -> None:
         self._check_size(route)
-        pricer, seconds = self.pricer, float(prices.seconds[0])
-        found = moments(
-            route, self.costs, pricer.devices, clock or pricer.clock, pricer.medium, seconds
-        )
+        pricer = self.pricer
+        prices = pricer.beside(route, costs) if prices is None else prices
+        seconds = float(prices.seconds[0])
+        found = moments(route, costs, pricer.devices, clock or pricer.clock, pricer.medium, seconds)
         self.ordered = self.ordered and found.ordered
         times_s = (self.now_s + part for part in (found.ready_s, found.start_s, found.end_s))
         ready_s, start_s, end_s = times_s
         sent_j = found.air.joules / route.chunks
-        heard_j = _heard_j(route, found, self.costs, pricer.pays)
+        heard_j = _heard_j(route, found, costs, pricer.pays)
         sent = _Sent(phase, found.air, ready_s, start_s, end_s, sent_j, heard_j)
         self._phase(phase, seconds, sent.merged() if self.merged else sent)
 

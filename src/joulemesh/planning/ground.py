@@ -118,6 +118,9 @@ class Ground:
     scenario: Scenario  # what is asked
     work: Workload  # sizes of the model and of a round
     world: World  # devices, graph and channel
+    # seconds that an exchange may take, over those at the highest powers, if senders choose theirs
+    stretch: float = 1.0
+    loud: bool = False  # do senders use their highest powers, whatever ``plan.power`` says?
     _latest: dict[tuple[int, Snapshot | None], LinkCosts] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -159,7 +162,20 @@ class Ground:
     @cached_property
     def pricer(self) -> Pricer:
         """The price list."""
-        return Pricer(self.scenario, self.world, self.work.model_bits)
+        full = self.loud or self.scenario.plan.power == "full"
+        return Pricer(
+            self.scenario, self.world, self.work.model_bits, None if full else self.stretch
+        )
+
+    @cached_property
+    def decided_on(self) -> Ground:
+        """What rounds and schemes are decided on: with ``"just-in-time"``, the highest powers."""
+        # Where gains are not known, exchanges may take longer than at the highest powers, and the
+        # planner has to know that.
+        late = self.world.channel.fading and not self.channel_known
+        if self.scenario.plan.power != "just-in-time" or self.loud or late:
+            return self
+        return replace(self, loud=True)
 
     @property
     def channel_known(self) -> bool:
@@ -188,7 +204,10 @@ class Ground:
         key = self.world.channel.block(t), snapshot
         if key not in self._latest:
             self._latest.clear()  # iterations come in order: one block is kept
-            self._latest[key] = self.world.costs(self.world.channel.gain(t, snapshot))
+            costs = self.world.costs(self.world.channel.gain(t, snapshot))
+            if costs.radio is not None and not self.channel_known:
+                costs = replace(costs, believed=self.forecast_at(t, snapshot=snapshot))
+            self._latest[key] = costs
         return self._latest[key]
 
     def errors(self, t: int, snapshot: Snapshot | None = None) -> FloatArray:
@@ -286,7 +305,7 @@ class Ground:
     @cached_property
     def choice(self) -> Choice:
         """The kind of aggregation scheme that is used on the whole graph."""
-        return choose_scheme(self.conditions, self.pricer)
+        return choose_scheme(self.conditions, self.decided_on.pricer)
 
     def ready(self, iterations: int) -> Scheme:
         """The scheme of all devices, with its gossip rounds decided for that many iterations."""
@@ -321,7 +340,7 @@ class Ground:
         if conditions.graph is self.graph:
             return _ready(self.choice, conditions)
         try:
-            choice = choose_scheme(conditions, self.pricer)
+            choice = choose_scheme(conditions, self.decided_on.pricer)
         except InfeasibleError:
             rest = choose(conditions, "theorem3")
             wanted = self.scenario.plan.aggregation

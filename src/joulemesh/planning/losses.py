@@ -218,7 +218,7 @@ def tries_of(
     """Draw the transmissions of one exchange: a function of the seed and the iteration."""
     errors = ground.errors(t, stand)
     way = route.link_index[route.edge], (~route.forward).astype(np.int64)
-    error, packet = errors[way], ground.costs(t, stand).packet
+    error, packet = errors[way], ground.pricer.sent(route, ground.costs(t, stand)).packet
     besides = np.zeros(len(error)) if packet is None else packet[way]
     times = route.repeats * route.chunks
     rng = stream(ground.scenario.seed, "loss", t)
@@ -277,7 +277,7 @@ class _Walk:
         """Draw one exchange, cut off what cannot be paid for, and price it."""
         t, pricer = self.course.first + row, self.ground.pricer
         stand = self.course.snapshots[row] if self.course.snapshots else None
-        costs = self.ground.costs(t, stand)
+        costs = pricer.sent(route, self.ground.costs(t, stand))
         often, lost = tries_of(self.ground, self.packets, t, route, stand)
         often = self._unsent(often, lost)
         expected = pricer.beside(route, costs)

@@ -14,6 +14,7 @@ from joulemesh.aggregation.play import (
     pairwise_latency_s,
     pairwise_parts_j,
 )
+from joulemesh.aggregation.power import Exchange, lowered
 from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Choice, Conditions, Scheme, SchemeKind, choose
 from joulemesh.base.errors import InfeasibleError, ScenarioError
@@ -29,15 +30,24 @@ __all__ = ["LINK_REPORT_BITS", "Pricer", "choose_scheme"]
 FloatArray = NDArray[np.float64]
 
 LINK_REPORT_BITS = 64.0  # one link's cost, flooded so that every device computes the same tree
+_KEPT = 256  # routes with the powers of their exchanges
 _BLOCK = 64  # random schedules priced at a time
 _MOST_PAIRS = 200_000_000  # that meet in a plan: some minutes
 _MOST_SLOTTED = 5_000_000  # the same in a shared medium, where each takes its slots by itself
 
 
 class Pricer:
-    """Prices routes and schemes in one world, by the scenario's accounting and clock."""
+    """Prices routes and schemes in one world, by the scenario's accounting and clock.
 
-    def __init__(self, scenario: Scenario, world: World, model_bits: float) -> None:
+    ``stretch`` are the seconds that an exchange may take, over those at the highest powers, where
+    senders choose theirs (`joulemesh.aggregation.power`); None where they do not.
+    """
+
+    def __init__(
+        self, scenario: Scenario, world: World, model_bits: float, stretch: float | None = None
+    ) -> None:
+        self.stretch = stretch
+        self._sent: dict[tuple[int, int], tuple[Route, LinkCosts, LinkCosts]] = {}
         self.devices = world.graph.devices
         self.edges = world.graph.edges
         self.pays = scenario.plan.pays
@@ -66,7 +76,29 @@ class Pricer:
             return exchange
         return replace(exchange, seconds=exchange.seconds + self.overhead_s)
 
+    def sent(self, route: Route, costs: LinkCosts) -> LinkCosts:
+        """The costs at the powers with which an exchange along a route is sent."""
+        if costs.radio is None or self.stretch is None:
+            return costs.settled
+        if costs.believed is not None:
+            chosen = self.sent(route, costs.believed).power_w
+            return costs.settled if chosen is None else costs.at_power(chosen)
+        key = id(route), id(costs)
+        if key not in self._sent:
+            if len(self._sent) >= _KEPT:
+                self._sent.pop(next(iter(self._sent)))
+            made = lowered(self.exchange(route, costs), self.stretch)
+            self._sent[key] = route, costs, made  # the first two, so that their keys stay theirs
+        return self._sent[key][2]
+
+    def exchange(self, route: Route, costs: LinkCosts) -> Exchange:
+        """What is sent, and all that its price depends on."""
+        return Exchange(
+            route, costs, self.devices, self.clock, self.medium, self.pays, self.model_bits
+        )
+
     def _priced(self, route: Route, costs: LinkCosts, clock: str) -> Ledger:
+        costs = self.sent(route, costs)
         sent, heard = exchange_parts_j(route, costs, self.devices, self.pays, self.medium)
         seconds = exchange_latency_s(
             route, costs, self.devices, clock, self.medium, self.model_bits
@@ -97,7 +129,8 @@ class Pricer:
         return Ledger.joined(parts)
 
     def _random(self, scheme: Scheme, costs: LinkCosts, start: int, stop: int) -> Ledger:
-        pairs = None if self.medium.shared else scheme.pairs(start, stop)
+        alone = self.medium.shared or (self.stretch is not None and costs.radio is not None)
+        pairs = None if alone else scheme.pairs(start, stop)
         if pairs is None:
             routes = [scheme.route(costs, t) for t in range(start, stop)]
             different = {id(route): route for route in routes}
@@ -120,7 +153,8 @@ class Pricer:
         # All reports pass each link once in each direction, one after another and each in a message
         # of its own, so the slowest link is the critical path (one hop is nothing beside all the
         # reports).
-        return self._priced(self.flood(scheme), costs, "critical-path")
+        # Reports go at the highest power: what each sender may save is not known before.
+        return self._priced(self.flood(scheme), costs.settled, "critical-path")
 
     def bits(self, route: Route) -> float:
         """Bits on the air in one exchange along a route; those of a broadcast count once."""

@@ -45,6 +45,7 @@ from joulemesh.planning.ground import Ground
 from joulemesh.planning.iterations import MOST_ENTRIES, Iterations, zeta_limit
 from joulemesh.planning.notes import ask_first, notes_on_inputs, notes_on_outcome, questions
 from joulemesh.planning.plan import Plan, Timeline
+from joulemesh.planning.powers import longest_of_use, with_powers
 from joulemesh.planning.rounds import stand_in
 from joulemesh.scenario import Scenario
 from joulemesh.tolerance import affordable
@@ -340,14 +341,16 @@ def plan_of(ground: Ground, *, proof: bool = True) -> Plan:
 
 def _planned(ground: Ground) -> Plan:
     scenario, world = ground.scenario, ground.world
-    planner = StaticPlanner(ground)
+    if scenario.plan.power == "auto":
+        ground = longest_of_use(ground, _worth)
+    planner = StaticPlanner(ground.decided_on)
     doubts = list(notes_on_inputs(scenario, ground.work, world))
     try:
         timeline = planner.timeline()
         if world.traces.leaves is not None and not world.changes:
             from joulemesh.planning.walk import with_departures  # few plans need it
 
-            timeline, more = with_departures(ground, timeline)
+            timeline, more = with_departures(planner.ground, timeline)
             planner.notes += more
     except InfeasibleError as refusal:
         ask_first(refusal, scenario)
@@ -358,7 +361,18 @@ def _planned(ground: Ground) -> Plan:
         raise
     require_countable(timeline.rounds, _FEWER_ROUNDS)
     doubts += notes_on_outcome(scenario, world, timeline, ground.names)
-    return Plan(ground, timeline, (*planner.notes, *doubts))
+    made = Plan(ground, timeline, (*planner.notes, *doubts))
+    if ground.decided_on is ground:
+        return made
+    return replace(made, timeline=with_powers(ground, timeline, lambda row: made.route(row + 1)))
+
+
+def _worth(ground: Ground) -> float:
+    """Rounds that batteries and time leave beside exchanges of some length, as forecast."""
+    planner = StaticPlanner(ground)
+    n = Iterations(planner).chosen()
+    scheme = ground.ready(n)
+    return float(planner.static(scheme, planner.prices(scheme, n), n).rounds.sum())
 
 
 class StaticPlanner:

@@ -52,6 +52,7 @@ from joulemesh.planning.budget import (
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Event, Plan, Timeline, digest_of_timeline
 from joulemesh.planning.policy import Policy, allocate
+from joulemesh.planning.powers import with_powers
 from joulemesh.planning.rounds import stand_in
 from joulemesh.registries import POLICIES
 from joulemesh.scenario import Scenario
@@ -856,7 +857,7 @@ class TracedPlanner(CausalPlanner):
         pairs = ((int(i), int(j)) for i, j in links)
         self._bestowed = givers(left_j, set(newcomers.tolist()), pairs)
         route = gift_route(self._bestowed, graph.edges, self.ground.work.model_bits)
-        return (self.ground.pricer.beside(route, costs),)
+        return (self.ground.pricer.beside(route, costs.settled),)
 
     def _iteration(
         self, t: int, forecast: Forecast, costs: LinkCosts
@@ -1038,8 +1039,10 @@ def continue_plan(plan: Plan, rest: Remaining) -> Continuation:
     planned = plan.timeline.from_row(rest.first)
     if _holds(planned, rest, ground):
         return Continuation(ground, planned, plan.notes)
-    continuer = Continuer(ground, rest, plan.iterations)
-    return Continuation(ground, continuer.timeline(), tuple(continuer.notes))
+    continuer = Continuer(ground.decided_on, rest, plan.iterations)
+    made = Continuation(ground, continuer.timeline(), tuple(continuer.notes))
+    timeline = with_powers(ground, made.timeline, lambda row: made.route(made.start + row))
+    return replace(made, timeline=timeline)
 
 
 def _holds(planned: Timeline, rest: Remaining, ground: Ground) -> bool:

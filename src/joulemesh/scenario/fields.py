@@ -223,6 +223,38 @@ def _quantity_check(minimum: float, *, strict: bool) -> Callable[[Any], Quantity
     return check
 
 
+def _power_range(value: Any) -> tuple[Any, ...]:
+    """A pair [lowest, highest] of watts or names of columns, or such a pair for each device."""
+    pairs = [value] if not _nested(value) else value
+    found = []
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise ValueError(
+                f"must be [lowest, highest], or one such pair for each device, not {value!r:.60}"
+            )
+        ends = tuple(
+            one if isinstance(one, str) and pairs is not value else _positive(one) for one in pair
+        )
+        numbers = [one for one in ends if isinstance(one, float)]
+        if len(numbers) == 2 and numbers[0] > numbers[1]:
+            raise ValueError(f"{numbers} runs backwards; write [lowest, highest]")
+        found.append(ends)
+    return tuple(found) if pairs is value else found[0]
+
+
+def _power_levels(value: Any) -> tuple[Any, ...]:
+    """Watts of each level, or a list of them for each device."""
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(f"must be a list of watts, or one for each device, not {value!r:.60}")
+    if _nested(value):
+        return tuple(_power_levels(one) for one in value)
+    return tuple(_positive(one) for one in value)
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(one, list | tuple) for one in value)
+
+
 def _profile(value: Any) -> str | tuple[str, ...]:
     """A profile's name, a column's, or one name for each device; unknown ones are found later."""
     if isinstance(value, str):
@@ -319,6 +351,18 @@ NonNegativeQuantity = Annotated[
 ]
 HarvestedWatts = Annotated[  # a text is a column's name, or the path of a CSV file
     Any, BeforeValidator(_quantity_check(0.0, strict=False)), _quantity_schema(minimum=0)
+]
+_WATTS = {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}, "minItems": 1}
+_ENDS = {"type": "array", "items": {"type": ["number", "string"]}, "minItems": 2, "maxItems": 2}
+PowerRange = Annotated[
+    Any,
+    BeforeValidator(_power_range),
+    WithJsonSchema({"anyOf": [_ENDS, {"type": "array", "items": _ENDS}]}),
+]
+PowerLevels = Annotated[
+    Any,
+    BeforeValidator(_power_levels),
+    WithJsonSchema({"anyOf": [_WATTS, {"type": "array", "items": _WATTS}]}),
 ]
 TracePath = Annotated[str, Field(min_length=1)]
 Coordinate = Annotated[

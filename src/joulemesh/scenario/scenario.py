@@ -199,6 +199,56 @@ def check_medium(network: Network, plan: PlanOptions, devices: Devices) -> None:
         )
 
 
+def check_power(network: Network, plan: PlanOptions, devices: Devices) -> None:
+    """Refuse transmit powers that contradict each other or leave nothing to choose."""
+    given = [
+        name
+        for name in ("power_range_w", "power_levels_w", "power_drawn_w", "circuit_w")
+        if getattr(devices, name) is not None
+    ]
+    if given and devices.send_j_per_bit is not None:
+        raise ScenarioError(
+            f"devices.{given[0]} beside devices.send_j_per_bit, which fixes the joules of a bit "
+            "whatever the power; give either",
+            remedies=[
+                (Edit("devices.send_j_per_bit", None),),
+                tuple(Edit(f"devices.{name}", None) for name in given),
+            ],
+        )
+    for one, other in (("power_range_w", "power_levels_w"), ("power_drawn_w", "circuit_w")):
+        if one in given and other in given:
+            raise ScenarioError(
+                f"devices.{one} and devices.{other} are two statements of the same; give either",
+                remedies=[(Edit(f"devices.{name}", None),) for name in (one, other)],
+            )
+    if devices.power_drawn_w is not None and shape_of(devices.power_drawn_w) != shape_of(
+        devices.power_levels_w or ()
+    ):
+        raise ScenarioError(
+            "devices.power_drawn_w must give what is drawn at each of devices.power_levels_w",
+            field="devices.power_drawn_w",
+        )
+    if plan.power == "full":
+        return
+    if devices.power_range_w is None and devices.power_levels_w is None:
+        raise ScenarioError(
+            f'plan.power = "{plan.power}" has no powers to choose from; give '
+            "devices.power_range_w = [lowest, highest] or devices.power_levels_w",
+            remedies=[(Edit("plan.power", "full"),)],
+        )
+    if network.links is not None:
+        raise ScenarioError(
+            f'plan.power = "{plan.power}" with network.links, whose rates are measured at one '
+            "power and do not tell those of another",
+            remedies=[(Edit("plan.power", "full"),)],
+        )
+
+
+def shape_of(levels: tuple[Any, ...]) -> tuple[int, ...]:
+    """Number of levels, of all devices together or of each."""
+    return tuple(len(one) if isinstance(one, tuple) else -1 for one in levels)
+
+
 PRESETS = ("default", "adaptive", "paper", "narrowband")
 
 
@@ -252,6 +302,7 @@ class Scenario(BaseModel):
         check_links(self.network)
         check_table(self.devices, self.budget)
         check_medium(self.network, self.plan, self.devices)
+        check_power(self.network, self.plan, self.devices)
         check_bits(self.network, self.plan, self.training)
         self._layers = own_statements(layers, said)
         self._origins = {name: one.origin for name, one in said.items()}

@@ -41,6 +41,8 @@ from joulemesh.scenario.fields import (
     PartitionName,
     Positive,
     PositiveQuantity,
+    PowerLevels,
+    PowerRange,
     RadioProfile,
     RicianK,
     RoundsPolicy,
@@ -284,6 +286,23 @@ class Devices(Section):
         None, description="measured joules of an SGD step above rest, in place of capacitance"
     )
     transmit_power_w: PositiveQuantity = Field(1.0, description="radio transmit power p_t")
+    power_range_w: Annotated[PowerRange | None, COLUMNLESS] = Field(
+        None,
+        description="transmit powers that plan.power may choose, [lowest, highest], or a pair for "
+        "each device; unset: transmit_power_w alone",
+    )
+    power_levels_w: Annotated[PowerLevels | None, COLUMNLESS] = Field(
+        None,
+        description="the same of a radio with a few levels: a list for all, or one for each device",
+    )
+    power_drawn_w: Annotated[PowerLevels | None, COLUMNLESS] = Field(
+        None,
+        description="what is drawn in all at each of these levels; unset: the level and circuit_w",
+    )
+    circuit_w: NonNegativeQuantity | None = Field(
+        None,
+        description="drawn by circuits while sending, on top of the transmit power; unset: 0",
+    )
     send_j_per_bit: PositiveQuantity | None = Field(
         None, description="joules of a bit that is sent; unset: transmit power times its seconds"
     )
@@ -517,6 +536,11 @@ class PlanOptions(Section):
         "seen",
         description="harvest to come that rounds are planned with: the mean of what a device has "
         "gathered so far, or none",
+    )
+    power: Literal["full", "just-in-time", "auto"] = Field(
+        "full",
+        description="transmit powers: full; just-in-time: the least with which exchanges take no "
+        "longer; auto: planned with the length of exchanges",
     )
     coordination: bool = Field(
         False, description="price the flooding of link costs (64 bits per link) for the tree"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.scenario import Scenario
+from joulemesh.base.errors import Edit, ScenarioError
+from joulemesh.scenario import Devices, Scenario
+from joulemesh.tolerance import TOLERANCE
 from joulemesh.world.quantities import Intervals, require_usable, resolve
 
 FloatArray = NDArray[np.float64]
@@ -44,6 +47,12 @@ class DeviceArrays:
         receive_power_w: drawn while receiving, in place of ``receive_j_per_bit``; None if it is not
             counted.
         message_j: joules of handling a message, at either end; None if it is not counted.
+        circuit_w: drawn by circuits while sending at ``transmit_power_w``, on top of it; None if
+            it is not counted.
+        lowest_w: the least power that a plan may choose; ``transmit_power_w`` is the highest. None
+            if there is nothing to choose.
+        levels_w: float64 [N, L, 2]: the powers that a plan may choose, ascending, and what is drawn
+            at each in all; None if any between lowest and highest will do.
     """
 
     round_samples: FloatArray
@@ -57,6 +66,9 @@ class DeviceArrays:
     overhead_s: FloatArray | None = None
     receive_power_w: FloatArray | None = None
     message_j: FloatArray | None = None
+    circuit_w: FloatArray | None = None
+    lowest_w: FloatArray | None = None
+    levels_w: FloatArray | None = None
 
 
 def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays:
@@ -75,9 +87,105 @@ def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays
     power_w = resolve(scenario, "transmit_power_w", devices.transmit_power_w)
     require_usable(battery_j, "a battery of {} J", "budget.energy_j")
     require_usable(power_w, "a radio of {} W", "devices.transmit_power_w")
-    return DeviceArrays(
+    made = DeviceArrays(
         round_samples, latency_s, energy_j, power_w, battery_j, *_radio_and_rest(scenario, known)
     )
+    return _with_powers(scenario, made)
+
+
+def _with_powers(scenario: Scenario, made: DeviceArrays) -> DeviceArrays:
+    """The same with the powers that a plan may choose; the highest is what is planned with."""
+    devices = scenario.devices
+    if devices.power_levels_w is not None:
+        levels = _levels(devices, made.circuit_w)
+        highest = levels[:, -1, 0]
+        _within_limit("devices.power_levels_w", "level", highest, made.transmit_power_w)
+        circuit_w = levels[:, -1, 1] - highest
+        return replace(
+            made,
+            transmit_power_w=highest,
+            circuit_w=circuit_w if circuit_w.any() else None,
+            lowest_w=levels[:, 0, 0],
+            levels_w=levels,
+        )
+    if devices.power_range_w is None:
+        return made
+    lowest, highest = _range(scenario, devices.power_range_w)
+    _within_limit("devices.power_range_w", "highest power", highest, made.transmit_power_w)
+    return replace(made, transmit_power_w=highest, lowest_w=lowest)
+
+
+def _range(scenario: Scenario, given: tuple[Any, ...]) -> tuple[FloatArray, FloatArray]:
+    """Lowest and highest power of each device: a pair for all, or one for each, or two columns."""
+    count = scenario.devices.count
+    if isinstance(given[0], tuple):
+        if len(given) != count:
+            raise ScenarioError(
+                f"devices.power_range_w lists {len(given)} ranges for {count} devices; give "
+                "[lowest, highest], or one such pair for each device",
+                field="devices.power_range_w",
+            )
+        lowest, highest = np.array(given, np.float64).T
+    else:
+        lowest, highest = (resolve(scenario, "power_range_w", one) for one in given)
+    wrong = lowest > highest
+    if wrong.any():
+        device = int(np.argmax(wrong))
+        raise ScenarioError(
+            f"devices.power_range_w of {{device}} runs backwards, from {lowest[device]:g} to "
+            f"{highest[device]:g} W; write [lowest, highest]",
+            device=device,
+            field="devices.power_range_w",
+        )
+    return lowest, highest
+
+
+def _levels(devices: Devices, circuit_w: FloatArray | None) -> FloatArray:
+    """float64 [N, L, 2]: levels and what is drawn at each in all; some repeat their highest."""
+    count, powers = devices.count, _of_each("power_levels_w", devices)
+    drawn = powers if devices.power_drawn_w is None else _of_each("power_drawn_w", devices)
+    rows = [sorted(zip(*both, strict=True)) for both in zip(powers, drawn, strict=True)]
+    most = max(len(row) for row in rows)
+    table = np.array([row + [row[-1]] * (most - len(row)) for row in rows], np.float64)
+    table = np.broadcast_to(table, (count, most, 2)).copy()
+    if circuit_w is not None:
+        table[..., 1] += circuit_w[:, None]
+    if (table[..., 1] < table[..., 0]).any():
+        device = int(np.argmax((table[..., 1] < table[..., 0]).any(axis=1)))
+        raise ScenarioError(
+            "devices.power_drawn_w of {device} is below devices.power_levels_w; a radio draws what "
+            "it transmits at the least",
+            device=device,
+            field="devices.power_drawn_w",
+        )
+    return table
+
+
+def _of_each(field: str, devices: Devices) -> tuple[tuple[float, ...], ...]:
+    """The lists of all devices, or the one that holds for all."""
+    given: tuple[Any, ...] = getattr(devices, field)
+    if not isinstance(given[0], tuple):
+        return (given,)
+    if len(given) != devices.count:
+        raise ScenarioError(
+            f"devices.{field} lists the levels of {len(given)} devices, and there are "
+            f"{devices.count}; give one list for all, or one for each device",
+            field=f"devices.{field}",
+        )
+    return given
+
+
+def _within_limit(field: str, what: str, highest: FloatArray, limit: FloatArray) -> None:
+    over = highest > limit * (1 + TOLERANCE)
+    if over.any():
+        device = int(np.argmax(highest / limit))
+        raise ScenarioError(
+            f"{field}: the {what} of {{device}}, {highest[device]:g} W, is above the limit of its "
+            f"radio, devices.transmit_power_w = {limit[device]:g} W",
+            device=device,
+            field=field,
+            remedies=[(Edit("devices.transmit_power_w", float(highest.max()), "raise"),)],
+        )
 
 
 def _modelled_round(scenario: Scenario, round_samples: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -118,6 +226,7 @@ def _radio_and_rest(scenario: Scenario, known: Intervals) -> tuple[FloatArray | 
         "overhead_s": "{} s of overhead",
         "receive_power_w": "a receiver of {} W",
         "message_j": "{} J to handle a message",
+        "circuit_w": "circuits of {} W while sending",
     }
     found: list[FloatArray | None] = []
     for field, what in words.items():

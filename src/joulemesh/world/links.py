@@ -6,12 +6,16 @@ acknowledgement, and each message takes a device some time to handle (`Framing`)
 
 A packet that is lost is sent again, at most ``tries`` times in all; after that its message is lost.
 What is planned is the expected number of transmissions; what happens in a run is drawn.
+
+Costs are those of the highest power. Where senders may choose less, `Radio` says how seconds and
+watts follow the power, and `LinkCosts.at_power` gives the costs of other powers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -84,6 +88,66 @@ class Framing:
 
 
 @dataclass(frozen=True, eq=False)
+class Radio:
+    """What the senders of links may choose; each array is float64 [E, 2], forward and backward.
+
+    Attributes:
+        noise_w: transmit power at which a link has an SNR of 1. Where packets are lost by their
+            SNR margin, so much more that a rate at Shannon's bound of it keeps the margin of the
+            highest power.
+        lowest_w, highest_w: limits of the sender's power.
+        circuit_w: what the sender's circuits draw while it sends at the highest power.
+        bandwidth_hz, max_rate_bps: of every link.
+        sender: int64 [E, 2]: the device that chooses.
+        levels_w: float64 [N, L, 2]: the powers that each device has, ascending, and what it draws
+            at each in all; None if it may choose any power.
+        listens: does a receiver pay for the seconds in which it receives?
+        header_bits: bits of a packet besides its payload.
+    """
+
+    noise_w: FloatArray
+    lowest_w: FloatArray
+    highest_w: FloatArray
+    circuit_w: FloatArray
+    bandwidth_hz: float
+    max_rate_bps: float
+    sender: NDArray[np.int64]
+    levels_w: FloatArray | None = None
+    listens: bool = False
+    header_bits: float = 0.0
+
+    def drawn_w(self, power_w: FloatArray) -> FloatArray:
+        """float64 [E, 2]: what senders draw in all at some powers, which are levels if they have
+        some.
+        """
+        if self.levels_w is None:
+            return power_w + self.circuit_w
+        drawn = self.highest_w + self.circuit_w
+        for level in np.moveaxis(self.levels_w, 1, 0)[::-1]:
+            drawn = np.where(power_w == level[self.sender, 0], level[self.sender, 1], drawn)
+        return drawn
+
+    def take(self, index: NDArray[np.int64]) -> Radio:
+        """The radio of some of the links."""
+        names = ("noise_w", "lowest_w", "highest_w", "circuit_w", "sender")
+        return replace(self, **{name: getattr(self, name)[index] for name in names})
+
+    def seconds(self, power_w: FloatArray) -> FloatArray:
+        """Seconds of one bit, sent once, at some powers."""
+        shannon = np.log(2.0) / (self.bandwidth_hz * np.log1p(power_w / self.noise_w))
+        return np.asarray(np.maximum(shannon, 1.0 / self.max_rate_bps))
+
+    @cached_property
+    def least_s(self) -> FloatArray:
+        """Seconds of one bit, sent once, at the highest power."""
+        return self.seconds(self.highest_w)
+
+    def slower(self, power_w: FloatArray) -> FloatArray:
+        """How many times as long a bit takes at some powers as at the highest."""
+        return np.asarray(self.seconds(power_w) / self.least_s)
+
+
+@dataclass(frozen=True, eq=False)
 class LinkCosts:
     """Cost of one bit on every link of the graph, each float64 [E].
 
@@ -102,6 +166,10 @@ class LinkCosts:
         packet: float64 [E, 2]: bits that a link could carry, forward and backward, in the time
             that a packet takes besides its payload; None where that is free.
         message: costs of a message, whatever its size; None where it has none.
+        radio: what senders may choose; None where they may not, or have chosen.
+        believed: the costs by which they choose, where they do not know these; None where they do.
+        power_w: float64 [E, 2]: transmit powers that were chosen, forward and backward; None where
+            every sender uses its highest.
     """
 
     forward_s: FloatArray
@@ -116,6 +184,44 @@ class LinkCosts:
     packet_bits: float = field(default=np.inf, kw_only=True)
     packet: FloatArray | None = field(default=None, kw_only=True)
     message: LinkCosts | None = field(default=None, kw_only=True)
+    radio: Radio | None = field(default=None, kw_only=True)
+    believed: LinkCosts | None = field(default=None, kw_only=True)
+    power_w: FloatArray | None = field(default=None, kw_only=True)
+
+    @property
+    def settled(self) -> LinkCosts:
+        """These costs, with nothing left to choose."""
+        return self if self.radio is None else replace(self, radio=None, believed=None)
+
+    def at_power(self, power_w: FloatArray) -> LinkCosts:
+        """The costs at other powers of the senders, float64 [E, 2].
+
+        A message takes as many bits and tries as at the highest power, and its packets the same
+        time besides; only the seconds of a bit and the watts change.
+        """
+        radio = self.radio
+        assert radio is not None
+        longer = radio.slower(power_w)
+        dearer = longer * (radio.drawn_w(power_w) / (radio.highest_w + radio.circuit_w))
+        return replace(self.slowed(longer, dearer).settled, power_w=power_w)
+
+    def slowed(self, longer: FloatArray, dearer: FloatArray | None = None) -> LinkCosts:
+        """The costs of bits that take so many times as long, and so many times the joules to send.
+
+        Both are float64 [E, 2]; ``dearer`` is ``longer`` unless given.
+        """
+        dearer = longer if dearer is None else dearer
+        changed: dict[str, Any] = {}
+        for way, name in enumerate(("forward", "backward")):
+            changed[f"{name}_s"] = getattr(self, f"{name}_s") * longer[:, way]
+            changed[f"{name}_j"] = getattr(self, f"{name}_j") * dearer[:, way]
+            heard = getattr(self, f"{name}_receive_j")
+            if heard is not None and self.radio is not None and self.radio.listens:
+                changed[f"{name}_receive_j"] = heard * longer[:, way]
+        if self.packet is not None and self.radio is not None:
+            header = self.radio.header_bits
+            changed["packet"] = header + (self.packet - header) / longer
+        return replace(self, **changed)
 
     @property
     def free(self) -> bool:
@@ -156,7 +262,7 @@ class LinkCosts:
             plain = replace(self, packet=None, message=None)
             costs = replace(plain.scaled(times[:, 0], times[:, 1]), message=self.message)
         if self.message is not None:
-            costs = replace(costs._plus(self.message, 1.0 / bits), message=None)
+            costs = replace(costs._plus(self.message, 1.0 / bits), message=None, radio=None)
         if costs is self:
             return self
         return replace(
@@ -203,7 +309,11 @@ class LinkCosts:
     def take(self, index: NDArray[np.int64]) -> LinkCosts:
         """The costs of some of the links."""
         packet = None if self.packet is None else self.packet[index]
-        some = self._each(lambda name, values: values[index], packet)
+        some = replace(
+            self._each(lambda name, values: values[index], packet),
+            radio=None if self.radio is None else self.radio.take(index),
+            power_w=None if self.power_w is None else self.power_w[index],
+        )
         if self.forward_error is None or self.backward_error is None:
             return some
         return some.expected(self.forward_error[index], self.backward_error[index], self.tries)
@@ -250,6 +360,7 @@ def link_costs(
     send_j: FloatArray | None = None,
     receive_j: FloatArray | None = None,
     receive_w: FloatArray | None = None,
+    circuit_w: FloatArray | None = None,
 ) -> LinkCosts:
     """Price every link of a graph for its present gains."""
     forward_w, backward_w = power_w[edges[:, 0]], power_w[edges[:, 1]]
@@ -258,6 +369,8 @@ def link_costs(
         radio = (bandwidth_hz, noise_w_per_hz, max_rate_bps)
         forward_s = seconds_per_bit(forward_w, both[:, 0], *radio)
         backward_s = seconds_per_bit(backward_w, both[:, 1], *radio)
+        if circuit_w is not None:
+            forward_w, backward_w = (power_w + circuit_w)[edges].T
         forward_j, backward_j = forward_w * forward_s, backward_w * backward_s
     if send_j is not None:
         forward_j, backward_j = send_j[edges[:, 0]], send_j[edges[:, 1]]
@@ -321,13 +434,47 @@ def snr_error(
     dispersion of the channel per use. At capacity there is no margin and about every second packet
     is lost; a rate a few per cent lower leaves hardly any.
     """
+    from scipy.special import ndtr  # takes long to import
+
+    return np.asarray(ndtr(-snr_margin(snr, rate_bps, bandwidth_hz, packet_bits)))
+
+
+def snr_margin(
+    snr: FloatArray, rate_bps: FloatArray, bandwidth_hz: float, packet_bits: float
+) -> FloatArray:
+    """Standard deviations by which what a packet can carry exceeds its bits; see `snr_error`."""
     uses = packet_bits * bandwidth_hz / rate_bps
     capacity = np.log2(1.0 + snr)
     dispersion = snr * (snr + 2.0) / (snr + 1.0) ** 2 * np.log2(np.e) ** 2
     margin = uses * capacity - packet_bits + 0.5 * np.log2(uses)
-    from scipy.special import ndtr  # takes long to import
+    return np.asarray(margin / np.sqrt(uses * dispersion))
 
-    return np.asarray(ndtr(-margin / np.sqrt(uses * dispersion)))
+
+_AMPLE = 8.0  # standard deviations: 6e-16 of the packets are lost, nothing beside 1
+_HALVINGS = 60
+NO_MARGIN = 1.01
+"""Links whose SNR is no further above Shannon's bound keep their power: a slower rate would not
+keep the few packets that get through."""
+
+
+def snr_gap(
+    snr: FloatArray, rate_bps: FloatArray, bandwidth_hz: float, packet_bits: float
+) -> FloatArray:
+    """How far above Shannon's bound of its rate a link's SNR is kept, as a factor of at least 1.
+
+    It is what leaves the margin that the link has, or `_AMPLE` if that is more than it needs. At
+    the same factor a lower rate has no smaller margin, so packets are lost no more often.
+    """
+    bound = np.expm1(np.log(2.0) * rate_bps / bandwidth_hz)
+    whole = np.maximum(snr / bound, 1.0)
+    wanted = np.minimum(snr_margin(snr, rate_bps, bandwidth_hz, packet_bits), _AMPLE)
+    low, high = np.zeros_like(whole), np.log(whole)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        margin = snr_margin(np.exp(middle) * bound, rate_bps, bandwidth_hz, packet_bits)
+        enough = margin >= wanted
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.asarray(np.exp(high))
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,17 @@ from joulemesh.tables import number_column, read_links, read_table
 from joulemesh.world.channel import Channel, build_channel
 from joulemesh.world.devices import DeviceArrays, build_devices
 from joulemesh.world.links import (
+    NO_MARGIN,
     Framing,
     LinkCosts,
     Packets,
+    Radio,
     build_packets,
     expected_tries,
     link_costs,
     require_usable_links,
     snr_error,
+    snr_gap,
 )
 from joulemesh.world.quantities import LEAST, LINK_FIGURES, MOST, Intervals, deviation, usable
 from joulemesh.world.topology import Graph, build_graph
@@ -112,7 +115,8 @@ def measured_links(scenario: Scenario, graph: Graph, devices: DeviceArrays) -> M
     if sent is None and devices.send_j_per_bit is not None:
         sent = devices.send_j_per_bit[ends]
     elif sent is None:
-        sent = devices.transmit_power_w[ends] * seconds
+        besides_w = 0.0 if devices.circuit_w is None else devices.circuit_w[ends]
+        sent = (devices.transmit_power_w[ends] + besides_w) * seconds
     heard = rows.energy(scenario, "receive_j_per_bit", "receive_j_per_bit")
     if heard is None and devices.receive_j_per_bit is not None:
         heard = devices.receive_j_per_bit[ends[:, ::-1]]
@@ -191,10 +195,44 @@ class World:
         edges = self.graph.edges if links is None else self.graph.edges[links]
         once = self._costs_of_once(gain, links).framed(edges, self.framing)
         if self.packets is None:
-            return once
+            return replace(once, radio=self._radio(gain, links))
         lost, tries = self._errors(once, gain, links), self.packets.tries
         often = expected_tries(lost, tries)
-        return once.scaled(often[:, 0], often[:, 1]).expected(lost[:, 0], lost[:, 1], tries)
+        made = once.scaled(often[:, 0], often[:, 1]).expected(lost[:, 0], lost[:, 1], tries)
+        return replace(made, radio=self._radio(gain, links))
+
+    def _radio(self, gain: FloatArray, links: NDArray[np.int64] | None) -> Radio | None:
+        """What senders may choose at these gains; None where the power is as it is."""
+        devices = self.devices
+        if devices.lowest_w is None or self.measured is not None:
+            return None
+        edges = self.graph.edges if links is None else self.graph.edges[links]
+        both = gain if gain.ndim == 2 else np.broadcast_to(gain[:, None], edges.shape)
+        lowest_w, highest_w = devices.lowest_w[edges], devices.transmit_power_w[edges]
+        header_bits = 0.0
+        if self.framing is not None:
+            header_bits = self.framing.header_bits
+        noise_w = self.bandwidth_hz * self.noise_w_per_hz / both
+        if self.packets is not None and self.packets.error is None:
+            snr = highest_w / noise_w
+            rate_bps = np.minimum(self.bandwidth_hz * np.log2(1.0 + snr), self.max_rate_bps)
+            size = self.packets.bits + header_bits
+            gap = snr_gap(snr, rate_bps, self.bandwidth_hz, size)
+            noise_w = noise_w * gap
+            lowest_w = np.where(gap < NO_MARGIN, highest_w, lowest_w)
+        circuit_w = np.zeros_like(highest_w)
+        return Radio(
+            noise_w,
+            lowest_w,
+            highest_w,
+            circuit_w if devices.circuit_w is None else devices.circuit_w[edges],
+            self.bandwidth_hz,
+            self.max_rate_bps,
+            edges,
+            devices.levels_w,
+            devices.receive_power_w is not None,
+            header_bits,
+        )
 
     def errors(self, gain: FloatArray) -> FloatArray:
         """float64 [E, 2]: probability that a packet is lost, forward and backward."""
@@ -231,6 +269,7 @@ class World:
             send_j=self.devices.send_j_per_bit,
             receive_j=self.devices.receive_j_per_bit,
             receive_w=self.devices.receive_power_w,
+            circuit_w=self.devices.circuit_w,
         )
 
 
