@@ -28,7 +28,7 @@ from benchmarks.watching import until
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import make_fleet
 from joulemesh.studio.watching import Document, FleetSource, PageServer, render_watch
-from joulemesh.views.deployment.page import render_deployment
+from joulemesh.views.deployment import render_deployment
 from tests.browser import Browser, find_browser
 from tests.deploy.journals import Fleet as Made
 from tests.deploy.journals import Outage

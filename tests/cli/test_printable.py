@@ -66,4 +66,4 @@ def test_signs_that_a_code_page_lacks_are_replaced(
         main()
     sys.stdout.flush()
     assert b"Feasible" in printed.getvalue()
-    assert b"rounds      ????" in printed.getvalue()
+    assert b"local rounds ????" in printed.getvalue()

@@ -102,9 +102,11 @@ def test_bar_last_row_summary_and_report_agree(
     assert result.final.test_accuracy.mean() == summary["accuracy"]
     page = (folder / "report.html").read_text("utf-8")
     data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])  # type: ignore[index]
-    assert data["series"]["test_accuracy"]["mean"][-1] == pytest.approx(mean, rel=1e-4)
-    assert data["series"]["test_samples"]["mean"] == [1000.0] * 5 + [1440.0]
-    assert f"<strong>{100 * mean:.1f}&nbsp;%</strong>" in page
+    score = data["learning"]["along"][0]
+    assert score["lines"][0]["mean"][-1] == pytest.approx(mean, rel=1e-4)
+    assert "(1,000 test samples)" in score["lines"][0]["legend"]
+    assert "the last point: all 1,440 test samples" in score["notes"]
+    assert f"<strong>{100 * mean:.1f}\xa0%</strong>" in page
     show_result(result, Console(width=200))
     printed = capsys.readouterr().out
     assert f"accuracy    {mean:.4f}" in printed

@@ -106,7 +106,7 @@ def test_joules_and_seconds_to_a_target_are_reported(
     dataclasses.replace(result, target=1.0).save(tmp_path / "asked")
     report_of_folder(tmp_path / "asked", tmp_path / "again.html")
     again = (tmp_path / "again.html").read_text("utf-8")
-    assert "energy to 100.0&nbsp;% accuracy</span><strong>not reached</strong>" in again
+    assert "energy to 100.0\xa0% accuracy</span><strong>not reached</strong>" in again
 
 
 @pytest.mark.slow

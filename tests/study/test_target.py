@@ -7,7 +7,7 @@ import pytest
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.study.runs import to_target
-from joulemesh.views.console import target_tile, target_words
+from joulemesh.views.words import target_tile, target_words
 
 WHEN = np.array([10, 20, 30])
 ENERGY, TIME = np.array([100.0, 200.0, 300.0]), np.array([1.0, 2.0, 3.0])

@@ -17,7 +17,7 @@ import joulemesh
 from joulemesh.planning.plan import Plan
 from joulemesh.study.sweep_result import Sweep
 from joulemesh.views.comparison import render_comparison
-from joulemesh.views.deployment.page import render_deployment
+from joulemesh.views.deployment import render_deployment
 from joulemesh.views.page import asset, render_page
 from joulemesh.views.report import ReportView, render_report
 from joulemesh.views.sweep import render_sweep

@@ -14,7 +14,8 @@ import pytest
 from rich.console import Console
 
 from joulemesh.scenario.profiles import profiles
-from joulemesh.views.terminal import Column, fits, open_console, show_table
+from joulemesh.views.table import Column, Table
+from joulemesh.views.terminal import open_console, show_table, show_whole
 from tests.terminal import in_terminal
 from yan_li_2024.verdicts import show_claims
 
@@ -33,7 +34,7 @@ ROW = ["0", "12.5 J", "11.2 mJ", "0.1 %", "3–5", "deadline", "a [bold] board w
 
 def printed(width: int, columns: list[Column], rows: list[list[str]]) -> str:
     console = Console(width=width, file=io.StringIO())
-    show_table(console, columns, rows)
+    show_table(console, Table(columns, rows))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -74,7 +75,7 @@ def test_prose_is_broken_and_figures_are_not() -> None:
     page = printed(30, columns, [["raspberry-pi-4", "four busy cores at the wall"]])
     assert "raspberry-pi-4" in page
     assert max(map(len, page.splitlines())) <= 30
-    assert fits(Console(width=80), columns, [["a", "b"]])
+    assert show_whole(Table(columns, [["a", "b"]]), Console(width=80, file=io.StringIO()))
 
 
 @pytest.mark.parametrize("width", [70, 80, 120])

@@ -21,27 +21,26 @@ from joulemesh.studio.saving import _comment
 from joulemesh.studio.watching import Glimpse
 from joulemesh.views import charts as digest
 from joulemesh.views import words
-from joulemesh.views.charts import series_data
-from joulemesh.views.console import metric_text, target_tile, target_words
-from joulemesh.views.deployment.charts import _missed, event_words
+from joulemesh.views.comparison import method_text
+from joulemesh.views.deployment import _missed, event_words
 from joulemesh.views.figures import legend_columns
 from joulemesh.views.fleet import _clock, check_summary, status_summary
 from joulemesh.views.latex import entry_key
 from joulemesh.views.progress import Pace, facts, progress_line
-from joulemesh.views.report import spans, text
-from joulemesh.views.setting import _and, _listed, _span
-from joulemesh.views.tables import (
-    difference_text,
-    figure_text,
-    is_geometric,
-    method_text,
-    open_text,
-    rate_text,
-    scale_of,
-    target_text,
-    words_of,
-)
+from joulemesh.views.report import spans
+from joulemesh.views.setting import _listed, _span
+from joulemesh.views.sweep import is_geometric, scale_of, words_of
 from joulemesh.views.terminal import sparkline
+from joulemesh.views.words import (
+    difference_text,
+    few_names,
+    figure_text,
+    metric_text,
+    open_text,
+    target_text,
+    target_tile,
+    target_words,
+)
 
 
 def plan(**fields: Any) -> joulemesh.Plan:
@@ -62,12 +61,9 @@ def plan(**fields: Any) -> joulemesh.Plan:
         (difference_text(-0.02, 0.0), "−2.0 ± 0.0"),  # equal by chance: no width, no asterisk
         (target_text({"x": None, "reached": 2, "seeds": 5}, "x", "J"), "2 of 5 seeds"),
         (method_text({"method": "a", "worlds": 3, "worlds_asked": 5}), "a (3 of 5 worlds)"),
-        (rate_text({"learning_rate": 0.2}), "0.2"),
-        (rate_text({"learning_rate": None}), "–"),
         (metric_text(0.9512, ACCURACY), "95.1 %"),
         (metric_text(0.123456, LOSS), "0.1235"),
         (spans([1, 3, 4, 5, 9]), "1, 3–5, 9"),
-        (str(text("<5 %>")), "&lt;5&nbsp;%&gt;"),
         (sparkline(np.array([0.0, 1.0, 2.0, 7.0])), "▁▂▃█"),
         (words.percent(0.953), "95.3 %"),
         (words.model_words("mlp"), "an MLP"),
@@ -96,8 +92,8 @@ def plan(**fields: Any) -> joulemesh.Plan:
         (_listed((0, 1, 2, 3)), "seeds 0 to 3"),
         (_listed((7,)), "seed 7"),
         (_listed((3, 1)), "seeds 3, 1"),
-        (_and(["a"]), "a"),
-        (_and(["a", "b", "c"]), "a, b and c"),
+        (few_names(["a"]), "a"),
+        (few_names(["a", "b", "c"]), "a, b and c"),
         (_span(np.array([0.0032, 0.0096]), "s"), "3.2 ms to 9.6 ms"),
         (_clock(0.004), "exact"),
         (_clock(-42.0), "42 s behind"),
@@ -189,8 +185,6 @@ def test_a_field_of_the_form() -> None:
 def test_few_points_and_few_digits() -> None:
     assert digest.every(101, 3).tolist() == [0, 50, 100]
     assert digest.few_digits(np.array([[1 / 3, np.inf]]), 2) == [[0.33, None]]
-    curve = series_data({"accuracy": np.array([[0.5, 0.7], [0.7, 0.7]])})
-    assert curve == {"accuracy": {"mean": [0.6, 0.7], "low": [0.5, 0.7], "high": [0.7, 0.7]}}
 
 
 def test_joules_of_charts_add_up() -> None:

@@ -102,7 +102,8 @@ def show_claims(rows: Sequence[ClaimRow], console: Console) -> None:
     """
     from rich.text import Text
 
-    from joulemesh.views.terminal import Cell, Column, show_table
+    from joulemesh.views.table import Cell, Column, Table
+    from joulemesh.views.terminal import show_table
 
     columns = [
         Column("test", prose=12),
@@ -120,7 +121,7 @@ def show_claims(rows: Sequence[ClaimRow], console: Console) -> None:
             said = Text(f"“{row['sentence']}” ({row['section']})")
             decided = Text(f"{effect_words(row)}\n{row['quantity']}")
             cells.append([f"{row['figure']}\n{row['id']}", said, mark, decided, row["basis"]])
-    show_table(console, columns, cells, title="The paper's sentences", lines=True)
+    show_table(console, Table(columns, cells), title="The paper's sentences", lines=True)
     of = "1 sentence" if len(sentences(rows)) == 1 else f"{len(sentences(rows))} sentences"
     console.print(f"of {of} ({len(rows)} tests) {tally_words(rows)}")
 

@@ -73,8 +73,8 @@ def compare(
     _check_paper(methods, out, **paper)
     from joulemesh.metrics import reported, score_metric
     from joulemesh.study.compare import compare as study
+    from joulemesh.views.comparison import show_comparison
     from joulemesh.views.progress import Display
-    from joulemesh.views.tables import show_comparison
 
     score = score_metric(reported(scenario.training).score).label
     with common.stoppable(), Display(quiet=json) as display:

@@ -15,7 +15,7 @@ from joulemesh.cli import common
 
 if TYPE_CHECKING:
     from joulemesh.studio.server import Address
-    from joulemesh.views.deployment.charts import Curve
+    from joulemesh.views.deployment import Curve
 
 
 def studio(

@@ -132,10 +132,11 @@ def _show_difference(scenario: Scenario, against: Path, *, as_json: bool) -> Non
     if as_json:
         typer.echo(json_format.dumps(found))
         return
-    from joulemesh.views.terminal import Column, open_console, show_table
+    from joulemesh.views.table import Column, Table
+    from joulemesh.views.terminal import open_console, show_table
 
     columns = [Column("", figures=False), Column(str(against)), Column("now"), Column("change")]
-    show_table(open_console(), columns, _rows(found))
+    show_table(open_console(), Table(columns, _rows(found)))
 
 
 def _rows(found: dict[str, Any]) -> list[list[str]]:

@@ -87,7 +87,8 @@ def profiles(
 
 def _tables(chosen: Any, console: Any) -> None:
     from joulemesh.base.units import si
-    from joulemesh.views.terminal import Column, show_table
+    from joulemesh.views.table import Column, Table
+    from joulemesh.views.terminal import show_table
 
     what = Column("what it is", prose=16, rank=2)
     figures = [Column("clock"), Column("power"), Column("a cycle"), Column("cores", rank=1)]
@@ -106,8 +107,9 @@ def _tables(chosen: Any, console: Any) -> None:
                 si(said[field], unit) if field in said else "no limit" for field, unit in pairs
             ]
             radios.append([profile.name, *cells, profile.summary])
-    show_table(console, [Column("device", figures=False), *figures, what], devices)
-    show_table(console, [Column("radio", figures=False), *radio_figures, what], radios)
+    show_table(console, Table([Column("device", figures=False), *figures, what], devices))
+    columns = [Column("radio", figures=False), *radio_figures, what]
+    show_table(console, Table(columns, radios))
 
 
 def _one(profile: Any, console: Any) -> None:

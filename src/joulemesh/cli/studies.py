@@ -134,7 +134,8 @@ def metrics(load: common.LoadOption = None, json: common.JsonOption = False) -> 
         return
     from rich.box import SIMPLE_HEAD
 
-    from joulemesh.views.terminal import Column, open_console, show_table
+    from joulemesh.views.table import Column, Table
+    from joulemesh.views.terminal import open_console, show_table
 
     console = open_console()
     for kind, rows in (("loss", losses), ("metric", known)):
@@ -145,7 +146,7 @@ def metrics(load: common.LoadOption = None, json: common.JsonOption = False) -> 
             [str(row["name"]), *(str(row[name]) for name in names), str(row["description"])]
             for row in rows
         ]
-        show_table(console, columns, cells, box=SIMPLE_HEAD)
+        show_table(console, Table(columns, cells), box=SIMPLE_HEAD)
 
 
 def _loss(loss: Loss) -> dict[str, Any]:
@@ -212,7 +213,8 @@ def bounds(
         }
         typer.echo(json_format.dumps(record))
         return
-    from joulemesh.views.terminal import Column, open_console, show_table
+    from joulemesh.views.table import Column, Table
+    from joulemesh.views.terminal import open_console, show_table
 
     console = open_console()
     names = ("iteration", "measured gap", "corrected bound", "bound / gap")
@@ -220,7 +222,7 @@ def bounds(
         [str(t), f"{gap:.4f}", f"{bound:.4f}", f"{bound / gap:.2f}"]
         for t, gap, bound in zip(study.iteration, study.gap, study.bound, strict=True)
     ]
-    show_table(console, [Column(name) for name in names], rows)
+    show_table(console, Table([Column(name) for name in names], rows))
     figures = ", ".join(f"{k} {v:.4g}" for k, v in dataclasses.asdict(study.constants).items())
     console.print(f"learning rate {study.learning_rate:.4g} (at most 1/M); {figures}")
     console.print(f"the measured gap is {'under' if study.holds else 'ABOVE'} the bound throughout")

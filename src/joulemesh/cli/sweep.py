@@ -93,7 +93,7 @@ def sweep(
         return
     from joulemesh.study.sweep import sweep as study
     from joulemesh.views.progress import Display
-    from joulemesh.views.tables import show_sweep
+    from joulemesh.views.sweep import show_sweep
 
     place = out or Path("sweeps", file.stem if file is not None else preset or "default")
     options |= {"formats": formats, "width": width, "labels": labels, "code": load or []}
@@ -180,7 +180,7 @@ def _look_ahead(
         typer.echo(json_format.dumps(_outlook_record(what, ahead, left_s)))
         return
     from joulemesh.base.units import duration
-    from joulemesh.views.tables import show_outlook
+    from joulemesh.views.sweep import show_outlook
     from joulemesh.views.terminal import open_console
 
     show_outlook(what.varied, [(one.combination.at, _takes(one)) for one in ahead], open_console())
@@ -196,7 +196,7 @@ def _look_ahead(
 
 def _infeasible(asked: Sweep, ahead: Sequence[Outlook], most: int = _MOST_REASONS) -> Iterator[str]:
     """Which methods cannot run in which combinations, and why."""
-    from joulemesh.views.tables import words_of
+    from joulemesh.views.sweep import words_of
 
     for method in asked.methods:
         found = [one for one in ahead if method in one.infeasible and not one.refused]

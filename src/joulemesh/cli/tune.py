@@ -89,7 +89,7 @@ def tune(
     scenario = common.read_scenario(file, preset, changes, load)
     from joulemesh.study.tune import tune as study
     from joulemesh.views.progress import Display
-    from joulemesh.views.tables import show_tuning
+    from joulemesh.views.tuning import show_tuning
 
     more = "with --resume " if out is not None else ""
     with common.stoppable(more), Display(quiet=json) as display:

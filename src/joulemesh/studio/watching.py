@@ -45,8 +45,7 @@ from joulemesh.deploy.record.history import (
 from joulemesh.deploy.record.receipt import Costs, Receipt, planned, planned_again
 from joulemesh.planning.static import plan_of
 from joulemesh.studio.guard import HEADERS, Guard
-from joulemesh.views.deployment.charts import Curve, chart_data, event_words
-from joulemesh.views.deployment.page import CHARTS, DeploymentView, course_charts, link_charts
+from joulemesh.views.deployment import CHARTS, Curve, DeploymentView, chart_data, event_words
 from joulemesh.views.page import render_page
 from joulemesh.views.words import Subject
 
@@ -439,8 +438,6 @@ def render_watch(title: str, document: Any) -> str:
         scripts=(*CHARTS, "watch.js"),
         data=document,
         live=True,
-        course=course_charts(learned=False),  # hidden until the script has looked
-        links_charts=link_charts(planned=False, linked=False),
     )
 
 

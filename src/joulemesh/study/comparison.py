@@ -86,7 +86,7 @@ class Comparison:
 
     def __str__(self) -> str:
         """The table of `joulemesh compare`."""
-        from joulemesh.views.tables import comparison_text
+        from joulemesh.views.comparison import comparison_text
 
         return comparison_text(self)
 

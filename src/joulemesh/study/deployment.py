@@ -25,9 +25,8 @@ from joulemesh.deploy.record.replay import course_of_histories
 from joulemesh.metrics import reported
 from joulemesh.planning.plan import Plan, digest_of
 from joulemesh.planning.static import plan_of
-from joulemesh.views.deployment.charts import Curve
-from joulemesh.views.deployment.page import DeploymentView, name_list, render_deployment, sentence
-from joulemesh.views.words import Subject
+from joulemesh.views.deployment import Curve, DeploymentView, render_deployment, sentence
+from joulemesh.views.words import Subject, few_names
 
 if TYPE_CHECKING:
     from joulemesh.deploy.effects import Learner
@@ -67,7 +66,7 @@ def report_of_fleet(
     if not any(len(one.events) or len(one.iterations) for one in histories):
         place = journals or folder / JOURNALS
         raise ScenarioError(
-            f"no journal of {name_list(fleet.names, 3)} was found; copy each device's folder "
+            f"no journal of {few_names(fleet.names, 3)} was found; copy each device's folder "
             f"'run' to {place / fleet.names[0]}, and so on"
         )
     before = planned(plan)
@@ -193,7 +192,7 @@ def replayed_curve(fleet: Fleet, histories: Sequence[History]) -> Curve:
     silent = [one.name for one in histories if not len(one.iterations)]
     if silent:
         raise ScenarioError(
-            f"without the journal of {name_list(silent)} nobody knows what happened; leave "
+            f"without the journal of {few_names(silent)} nobody knows what happened; leave "
             "--replay out, or copy it here"
         )
     wanted = set(accuracies(histories)[0].tolist())

@@ -128,7 +128,7 @@ class Sweep:
 
     def __str__(self) -> str:
         """The table of `joulemesh sweep`."""
-        from joulemesh.views.tables import sweep_text
+        from joulemesh.views.sweep import sweep_text
 
         return sweep_text(self)
 

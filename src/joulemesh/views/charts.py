@@ -2,37 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "BINDING_KINDS",
-    "BINDING_WORDS",
-    "MOST_DOTS",
-    "Grid",
-    "Histogram",
-    "battery_data",
-    "battery_left",
-    "chart_data",
-    "departed",
-    "device_labels",
-    "drawn",
-    "every",
-    "few_digits",
-    "flow_data",
-    "frame_m",
-    "gantt_data",
-    "harvest_data",
-    "iteration_data",
-    "label_data",
-    "link_energy_j",
-    "map_data",
-    "metered_flow",
-    "method_flow",
-    "metric_data",
-    "rounds_data",
-    "rounds_grid",
-    "route_words",
-    "series_data",
-]
-
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +14,7 @@ from numpy.typing import NDArray
 from joulemesh.base.errors import ScenarioError
 from joulemesh.data.partition import labelled_devices
 from joulemesh.ledger import total_of
-from joulemesh.metrics import Metric, further_of, reported, score_metric
+from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
 from joulemesh.planning.gantt import Draft, Gantt
 from joulemesh.planning.plan import Account, Plan
 
@@ -462,13 +431,10 @@ def chart_data(
 ) -> dict[str, Any]:
     """Everything that the page's script draws; without a plan there is no route and no binding."""
     names = {"names": plan.names} if 0 < len(plan.names) <= MOST_DOTS else {}
-    measured = reported(plan.scenario.training)
     return {
         **names,
         "kinds": BINDING_WORDS,
-        "series": series_data(series),
-        "score": metric_data(score_metric(measured.score)),
-        "metrics": [metric_data(metric) for metric in further_of(*measured)],
+        "learning": learning(series, reported(plan.scenario.training)) if series else None,
         "rounds": rounds_data(plan),
         "battery": battery_data(plan) if isinstance(plan, Plan) else None,
         "labels": None if histogram is None else label_data(plan, histogram, class_names),
@@ -479,21 +445,180 @@ def chart_data(
     }
 
 
-def series_data(series: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Each series as its mean over seeds, and its range where seeds differ."""
-    data: dict[str, Any] = {}
-    for name, values in series.items():
-        rows = np.atleast_2d(np.asarray(values, np.float64))
-        data[name] = {"mean": few_digits(rows.mean(axis=0))}
-        if len(rows) > 1:
-            data[name]["low"] = few_digits(rows.min(axis=0))
-            data[name]["high"] = few_digits(rows.max(axis=0))
+# Curves -----------------------------------------------------------------------------------------
+
+ACROSS = (
+    {"key": "iterations", "short": "iterations", "name": "iteration", "unit": ""},
+    {
+        "key": "joules",
+        "short": "joules",
+        "name": "energy spent by all devices",
+        "unit": "J",
+    },
+    {"key": "seconds", "short": "seconds", "name": "simulated time", "unit": "s"},
+)
+"""What curves of a run can be drawn against."""
+_AXES = {"iterations": "iteration", "joules": "energy_j", "seconds": "time_s"}
+_AGREE = 2e-5
+
+
+def curves(
+    points: Sequence[Mapping[str, Any]],
+    along: Sequence[Mapping[str, Any]],
+    across: Sequence[Mapping[str, Any]] = ACROSS,
+    **more: Any,
+) -> dict[str, Any]:
+    """A chart of curves, as a page's script and a notebook draw it.
+
+    Args:
+        points: places on every axis, one list for each of ``across``.
+        along: what can be drawn: ``key``, ``short`` (of a button), ``name`` (of the axis),
+            ``lines`` (see `line`), and perhaps ``share``, ``unit``, ``zero``, ``log``, ``notes``
+            and ``target``.
+        across: what it can be drawn against; the first is drawn first.
+        more: ``x`` (the key of another one that is drawn first), ``hides`` (can lines be hidden?)
+            and ``intervals`` (are bands intervals of a mean?).
+    """
+    return {"across": list(across), "points": list(points), "along": list(along), **more}
+
+
+def line(
+    key: str,
+    text: str,
+    ink: str,
+    mean: Any = None,
+    *,
+    low: Any = None,
+    high: Any = None,
+    points: int = 0,
+    **more: Any,
+) -> dict[str, Any]:
+    """A curve, or without a mean a band; ``ink`` is a colour of the page's style."""
+    made = {"key": key, "text": text, "ink": ink, "points": points, **more}
+    given = {"mean": mean, "low": low, "high": high}
+    return made | {name: values for name, values in given.items() if values is not None}
+
+
+def learning(series: Mapping[str, NDArray[Any]], measured: Reported) -> dict[str, Any]:
+    """The score, the loss, the consensus error and further metrics of a run."""
+    found = {name: _over_seeds(values) for name, values in series.items()}
+    metric = score_metric(measured.score)
+    along = [_of_metric(found, metric, "score")]
+    if metric.name != "loss":
+        along.append(
+            {
+                "key": "loss",
+                "short": "loss",
+                "name": "loss of the mean model",
+                "log": True,
+                "lines": _present(
+                    found, ("test_loss", "test", "a", ""), ("train_loss", "training", "b", "7 5")
+                ),
+            }
+        )
+    along.append(
+        {
+            "key": "consensus",
+            "short": "consensus error",
+            "name": "relative consensus error",
+            "log": True,
+            "lines": _present(
+                found,
+                ("consensus", "after the exchange", "a", ""),
+                ("drift", "before the exchange", "b", "7 5"),
+            ),
+        }
+    )
+    along += [_of_metric(found, one, one.name) for one in further_of(*measured)]
+    for one in along:
+        one["notes"] = list(_notes(found, one["lines"]))
+    points = {key: found[name]["mean"] for key, name in _AXES.items()}
+    return curves([points], along)
+
+
+def _over_seeds(values: NDArray[Any]) -> dict[str, Any]:
+    """A series as its mean over seeds, and its range where there are several."""
+    rows = np.atleast_2d(np.asarray(values, np.float64))
+    data = {"mean": few_digits(rows.mean(axis=0))}
+    if len(rows) > 1:
+        data |= {"low": few_digits(rows.min(axis=0)), "high": few_digits(rows.max(axis=0))}
     return data
 
 
-def metric_data(metric: Metric) -> dict[str, Any]:
-    """A metric that the page can draw."""
-    return {name: getattr(metric, name) for name in ("name", "label", "share", "devices")}
+def _present(found: Mapping[str, Any], *lines: tuple[str, str, str, str]) -> list[dict[str, Any]]:
+    return [
+        line(
+            name,
+            text,
+            ink,
+            **found[name],
+            legend=text + _samples(found, name),
+            dash=dash,
+            among="seeds",
+        )
+        for name, text, ink, dash in lines
+        if name in found
+    ]
+
+
+def _of_metric(found: Mapping[str, Any], metric: Metric, key: str) -> dict[str, Any]:
+    """A metric of the mean model and of the devices' own, with their range."""
+    mean, own = f"test_{metric.name}", f"device_{metric.name}_mean"
+    least, most = (f"device_{metric.name}_{end}" for end in ("min", "max"))
+    together = metric.devices and _agree(found, mean, own, least, most)
+    text = "mean model and every device’s own, which are the same" if together else "mean model"
+    lines = _present(found, (mean, text, "a", ""))
+    if not together:
+        lines += _present(found, (own, "devices’ own models, mean", "b", "7 5"))
+        if metric.devices and least in found and most in found:
+            words = "worst to best" if key == "score" else "smallest to largest"
+            low, high = found[least], found[most]
+            ends = {"low": low.get("low", low["mean"]), "high": high.get("high", high["mean"])}
+            lines.append(line("range", f"devices, {words}", "b", **ends))
+    name = f"test {metric.label}"
+    return {"key": key, "short": metric.label, "name": name, "share": metric.share, "lines": lines}
+
+
+def _agree(found: Mapping[str, Any], mean: str, own: str, *ends: str) -> bool:
+    """Has every device the mean model, as after exact exchanges?"""
+    if not {mean, own, *ends} <= set(found):
+        return False
+
+    def alike(one: Any, other: Any) -> bool:
+        if one is None or other is None:
+            return one is other
+        pairs = zip(one, other, strict=True)
+        return all(a == b or (None not in (a, b) and abs(a - b) < _AGREE) for a, b in pairs)
+
+    each = all(alike(found[own].get(k), found[mean].get(k)) for k in ("mean", "low", "high"))
+    return each and all(alike(found[end]["mean"], found[mean]["mean"]) for end in ends)
+
+
+def _counts(found: Mapping[str, Any], name: str) -> list[int]:
+    """On how many samples evaluations were made; empty where that is not known."""
+    kind = name.partition("_")[0]
+    counts = found.get(f"{kind}_samples", {}).get("mean", ())
+    return [round(count) for count in counts if count]
+
+
+def _samples(found: Mapping[str, Any], name: str) -> str:
+    """Samples of all evaluations but the last, which takes the whole test set."""
+    own = _counts(found, name)
+    if not own or name in ("consensus", "drift"):
+        return ""
+    if not name.startswith("device"):
+        return f" ({own[0]:,} {'training' if name.startswith('train') else 'test'} samples)"
+    if own == _counts(found, "test"):
+        return " (the same samples)"
+    return f" (compared with the mean model on {min(own):,} of these samples)"
+
+
+def _notes(found: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    counts = [_counts(found, one["key"]) for one in lines if one["key"] != "range"]
+    if any(own and own[-1] != own[0] for own in counts):
+        yield f"the last point: all {_counts(found, 'test')[-1]:,} test samples"
+    if any("low" in one and "mean" in one for one in lines):
+        yield "lines: mean of the seeds; bands around them: their range"
 
 
 def rounds_data(plan: Account) -> dict[str, Any]:

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "metric_text",
-    "metric_tiles",
-    "metric_words",
-    "show_figures",
-    "show_plan",
-    "show_result",
-    "show_worlds",
-    "target_tile",
-    "target_words",
-]
-
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -23,17 +11,14 @@ from rich.console import Console
 from rich.text import Text
 
 from joulemesh.base.units import column, duration, energy
-from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
-from joulemesh.models.curves import Curve
-from joulemesh.planning.plan import Account, Plan, device_joules, spent_on
+from joulemesh.metrics import reported
+from joulemesh.planning.plan import Account, Plan, spent_on
 from joulemesh.study.result import Result, WorldsResult
-from joulemesh.views.tables import figure_text, open_text, own_heading, target_text
-from joulemesh.views.terminal import Column, picture, show_row, show_table
-from joulemesh.views.words import by_section, percent
-
-if TYPE_CHECKING:
-    from joulemesh.training.trace import Trace
-
+from joulemesh.views.comparison import measures
+from joulemesh.views.report import devices
+from joulemesh.views.table import Column, Measure, Table
+from joulemesh.views.terminal import picture, show_row, show_table
+from joulemesh.views.words import by_section, few_names, metric_words, target_words
 
 _MOST_ROWS = 40
 _MOST_EVENTS = 8
@@ -42,47 +27,29 @@ _MOST_EVENTS = 8
 def show_plan(plan: Plan, console: Console) -> None:
     """Print a plan: scheme and why, iterations, totals, devices, and rounds over time."""
     n, count = plan.rounds.shape
-    scheme = plan.timeline.scheme
-    root = plan.timeline.route.root
-    extra = f", root at {plan.name(root)}" if root >= 0 else ""
-    if not scheme.exact:
-        counted = f", {scheme.rounds} {scheme.unit}" if scheme.rounds else ""
-        extra = f"{counted}, consensus error {scheme.error:.3g}"
-    console.print(Text.assemble(("scheme      ", "bold"), f"{plan.scheme}{extra}"))
-    console.print(Text.assemble(("why         ", "bold"), plan.reason))
-    _show_medium(plan, console)
     asked = plan.scenario.plan.iterations
     short = f" of {asked} asked for" if isinstance(asked, int) and asked != n else ""
-    console.print(
-        Text.assemble(("iterations  ", "bold"), f"{n}{short}, {count} devices, "),
-        f"{int(plan.rounds.sum()):,} rounds ({plan.rounds[plan.active].mean():.2f} on average)",
-        sep="",
-    )
-    held_j = float(plan.supplied_j.sum())
-    console.print(
-        Text.assemble(("energy      ", "bold")),
-        f"{energy(plan.spent_j.sum())} of {energy(held_j)}: "
+    said = {
+        "scheme": f"{plan.scheme}{_detail(plan)}",
+        "why": plan.reason,
+        "medium": _medium(plan),
+        "iterations": f"{n}{short} (communication rounds), {count} devices, "
+        f"{int(plan.rounds.sum()):,} local rounds ({plan.rounds[plan.active].mean():.2f} on "
+        "average)",
+        "energy": f"{energy(plan.spent_j.sum())} of {energy(float(plan.supplied_j.sum()))}: "
         + ", ".join(f"{name} {energy(joules.sum())}" for name, joules in spent_on(plan).items()),
-        sep="",
-    )
-    if plan.harvests:
-        gained_j, lost_j = float(plan.harvested_total_j.sum()), float(plan.spilled_total_j.sum())
-        console.print(
-            Text.assemble(("harvest     ", "bold")),
-            f"{energy(gained_j)}, of which full batteries spill {energy(lost_j)}",
-            sep="",
-        )
-    console.print(
-        Text.assemble(("time        ", "bold")),
-        f"{duration(plan.time_s)}{_of(plan.total_s)}; longest iteration "
+        "harvest": _harvest(plan),
+        "time": f"{duration(plan.time_s)}{_of(plan.total_s)}; longest iteration "
         f"{duration(plan.latency_s.max())}{_of(plan.deadline_s)}, exchange "
         f"{duration(plan.exchange_s.max())}",
-        sep="",
-    )
-    _show_devices(plan, console)
+    }
+    for name, text in said.items():
+        if text:
+            console.print(Text.assemble((f"{name:<12}", "bold"), text))
+    show_table(console, devices(plan, _MOST_ROWS))
     mean = plan.rounds.sum(axis=1) / np.maximum(plan.active.sum(axis=1), 1)
     console.print(
-        Text.assemble(("rounds      ", "bold"), picture(mean, console)),
+        Text.assemble(("local rounds ", "bold"), picture(mean, console)),
         f" mean over devices, t = 1..{n}, from {mean.min():.2f} to {mean.max():.2f}",
         sep="",
     )
@@ -97,7 +64,23 @@ def show_plan(plan: Plan, console: Console) -> None:
     show_row("answer", plan.answer.text, console)
 
 
-def _show_medium(plan: Plan, console: Console) -> None:
+def _detail(plan: Plan) -> str:
+    """Where a tree has its root, or how far gossip leaves the devices apart."""
+    scheme, root = plan.timeline.scheme, plan.timeline.route.root
+    if scheme.exact:
+        return f", root at {plan.name(root)}" if root >= 0 else ""
+    counted = f", {scheme.rounds} {scheme.unit}" if scheme.rounds else ""
+    return f"{counted}, consensus error {scheme.error:.3g}"
+
+
+def _harvest(plan: Plan) -> str:
+    if not plan.harvests:
+        return ""
+    gained_j, lost_j = float(plan.harvested_total_j.sum()), float(plan.spilled_total_j.sum())
+    return f"{energy(gained_j)}, of which full batteries spill {energy(lost_j)}"
+
+
+def _medium(plan: Plan) -> str:
     """What of the radio medium decides what exchanges take, where it is not the default."""
     network, said = plan.scenario.network, []
     if network.medium == "shared":
@@ -106,8 +89,7 @@ def _show_medium(plan: Plan, console: Console) -> None:
             said.append(f"interference within {network.interference_m:g} m")
     if network.broadcast:
         said.append("one transmission serves all neighbours that are to get the same bits")
-    if said:
-        console.print(Text.assemble(("medium      ", "bold"), "; ".join(said)))
+    return "; ".join(said)
 
 
 def show_figures(plan: Account, console: Console) -> None:
@@ -125,43 +107,6 @@ def show_figures(plan: Account, console: Console) -> None:
             show_row(origin.kind, lead + by_section(mine), console)
 
 
-def _show_devices(plan: Plan, console: Console) -> None:
-    count, caption = len(plan.energy_budget_j), None
-    rows = list(range(count))
-    if count > _MOST_ROWS:  # the tightest batteries are the ones that matter
-        caption = f"the {_MOST_ROWS} of {count} devices with the least left (--json for all)"
-        rows = sorted(np.argsort(plan.margin_j / plan.supplied_j)[:_MOST_ROWS].tolist())
-    joules = {
-        name: column(figures[rows].tolist(), "J") for name, figures in device_joules(plan).items()
-    }
-    columns = [
-        Column("device", figures=not plan.names),
-        *(
-            Column(f"{name} [{unit}]", rank=2 * (name != "battery"))
-            for name, (unit, _) in joules.items()
-        ),
-        Column("left"),
-        Column("rounds", rank=1),
-        Column("per iteration", rank=3),
-        Column("what binds", figures=False),
-    ]
-    table = []
-    binding = plan.binding
-    for k, i in enumerate(rows):
-        lived = plan.rounds[plan.active[:, i], i]
-        span = f"{lived.min()}–{lived.max()}" if len(lived) else "none"
-        row = [
-            f"{i} {plan.names[i]}" if plan.names else str(i),
-            *(cells[k] for _, cells in joules.values()),
-            f"{plan.margin_j[i] / plan.supplied_j[i]:.1%}",
-            f"{plan.rounds[:, i].sum():,}",
-            span,
-            str(binding[i]),
-        ]
-        table.append(row)
-    show_table(console, columns, table, caption=caption)
-
-
 def _of(allowed_s: float | None) -> str:
     return "" if allowed_s is None else f" of {duration(allowed_s)}"
 
@@ -172,8 +117,7 @@ def _show_events(plan: Plan, console: Console) -> None:
         console.print(f"outages     {outages} of {plan.iterations} exchanges skipped")
     others = [event for event in plan.events if event.kind != "outage"]
     for event in others[:_MOST_EVENTS]:
-        names = [plan.names[i] if plan.names else str(i) for i in event.devices[:10]]
-        who = ", ".join(names) + (" …" if len(event.devices) > 10 else "")
+        who = few_names([plan.names[i] if plan.names else str(i) for i in event.devices], 10)
         console.print(f"{event.kind:<11} iteration {event.iteration}: {who} ({event.detail})")
     if len(others) > _MOST_EVENTS:
         console.print(f"            … and {len(others) - _MOST_EVENTS} more (--json for all)")
@@ -202,80 +146,19 @@ def _show_balance(plan: Plan, console: Console) -> None:
         ]
         table.append(figures)
     title = "Remark 4: gossip rounds, consensus error and joules"
-    show_table(console, [Column(name) for name in names], table, title=title)
+    show_table(console, Table([*map(Column, names)], table), title=title)
 
 
 def _show_bounds(plan: Plan, console: Console) -> None:
     if plan.bounds is None:
         return
-    columns = [Column(name) for name in ("bound", "as printed", "corrected")]
+    columns = [*map(Column, ("bound", "as printed", "corrected"))]
     rows = []
     for name in ("theorem1", "theorem2", "corollary1"):
         cells = [plan.bounds.get(f"{name}_{form}") for form in ("printed", "corrected")]
         rows.append([name, *("undefined" if c is None else f"{c:.4g}" for c in cells)])
-    show_table(console, columns, rows, title="Bounds of Theorems 1 and 2 and Corollary 1")
+    show_table(console, Table(columns, rows), title="Bounds of Theorems 1 and 2 and Corollary 1")
     console.print(f"objectives  p42 {plan.bounds['p42']}, drift {plan.bounds['drift']}")
-
-
-def target_words(found: Mapping[str, Any], seeds: int) -> str:
-    """One sentence's worth."""
-    joules, seconds = _texts(found, seeds)
-    if found["energy_to_target_j"] is None:
-        return f"{found['target_words']}: {joules}"
-    unsure = open_text([found])
-    given = f", {unsure}" if unsure else ""
-    return f"{found['target_words']} after {joules} and {seconds}{given}"
-
-
-def target_tile(found: Mapping[str, Any], seeds: int) -> tuple[str, str, str]:
-    """A tile of a report: its name, the figure, and a note."""
-    joules, seconds = _texts(found, seeds)
-    note = "" if found["time_to_target_s"] is None else f"time {seconds}"
-    unsure = open_text([found])
-    note += f"; {unsure}" if unsure else ""
-    metric = score_metric(found["target_metric"])
-    return f"energy to {metric.text(found['target'])} {metric.label}", joules, note
-
-
-def _texts(found: Mapping[str, Any], seeds: int) -> tuple[str, str]:
-    row = {**found, "seeds": seeds}
-    units = (("energy_to_target_j", "J"), ("time_to_target_s", "s"))
-    joules, seconds = (target_text(row, name, unit) for name, unit in units)
-    return joules, seconds
-
-
-def metric_text(figure: float, of: Metric | Curve) -> str:
-    """A figure of a metric: a share in per cent, anything else with four digits."""
-    return percent(figure) if of.share else f"{figure:.4g}"
-
-
-def _weakest(last: Trace, metric: Metric) -> float | None:
-    """The worst figure among devices and seeds; None where devices are not measured."""
-    if not metric.devices:
-        return None
-    ends = last.own[f"device_{metric.name}_{metric.weakest}"]
-    return float(ends.min() if metric.weakest == "min" else ends.max())
-
-
-def metric_tiles(last: Trace, measured: Reported) -> tuple[tuple[str, str, str], ...]:
-    """Of each further metric: what it is called, its final figure, and a note on devices."""
-    tiles = []
-    for metric in further_of(*measured):
-        weakest = _weakest(last, metric)
-        note = "mean model" if weakest is None else f"weakest device {metric_text(weakest, metric)}"
-        figure = float(last.own[f"test_{metric.name}"].mean())
-        tiles.append((f"test {metric.label}", metric_text(figure, metric), note))
-    return tuple(tiles)
-
-
-def metric_words(last: Trace, measured: Reported) -> dict[str, str]:
-    """Of each further metric, by name, its final figures in words."""
-    return {
-        name: f"{figure}; {note}"
-        for (_, figure, note), name in zip(
-            metric_tiles(last, measured), (m.name for m in further_of(*measured)), strict=True
-        )
-    }
 
 
 def show_result(result: Result, console: Console) -> None:
@@ -315,39 +198,33 @@ def show_result(result: Result, console: Console) -> None:
 def show_worlds(result: WorldsResult, console: Console) -> None:
     """Print what came of several worlds: one row each, and the mean with its interval."""
     found = result.summary()
-    scores = (result.metric.heading, own_heading(result.metric))
-    names = ("seed", *scores, "energy", "time", "iterations")
-    columns = [Column("world", figures=False), *(Column(name) for name in names)]
-    rows = [
-        [str(row["world"]), str(row["seed"]), *_cells(row, result.metric)] for row in found["each"]
+    kept = ("device_", result.metric.name, "energy_j", "time_s", "iterations")
+    shown = [
+        one
+        for one in measures(result.metric, "")
+        if one.key.startswith(kept) and one.kind in ("figure", "count")
     ]
+    columns = [Column("world", figures=False), Column("seed"), *shown]
+    rows = [[str(row["world"]), str(row["seed"]), *_cells(row, shown)] for row in found["each"]]
     if found["worlds_run"]:
-        rows.append(["mean", "", *_cells(found, result.metric)])
-    show_table(console, columns, rows, box=SIMPLE_HEAD)
+        rows.append(["mean", "", *_cells(found, shown)])
+    show_table(console, Table(columns, rows), box=SIMPLE_HEAD)
     seeds = f"{found['seeds']} seed{'s' if found['seeds'] != 1 else ''}"
     ran = found["worlds_run"]
     if ran > 1:
         text = f"means of {ran} worlds of {seeds} each ± 95 % interval over worlds (Student's t)"
     else:
         text = "fewer than two worlds ran, so there are no intervals"
-    console.print(Text(f"{text}; {found['redrawn']}"))
+    console.print(Text(f"iterations (communication rounds); {text}; {found['redrawn']}"))
     if found["missing"]:
         show_row("missing", found["missing"], console)
     for note in found["notes"]:
         show_row("note", note, console)
 
 
-def _cells(row: dict[str, Any], metric: Metric) -> list[str]:
-    if row[metric.name] is None:
-        return [row.get("status", "–"), *["–"] * 4]
-
-    def cell(name: str, unit: str = "") -> str:
-        return figure_text(row[name], row.get(f"{name}_ci95"), unit, share=metric.share)
-
-    return [
-        cell(metric.name),
-        cell(f"device_{metric.name}"),
-        cell("energy_j", "J"),
-        cell("time_s", "s"),
-        f"{row['iterations']:,.0f}",
-    ]
+def _cells(row: dict[str, Any], shown: Sequence[Measure]) -> list[str]:
+    if row[shown[0].key] is None:
+        return [row.get("status", "–")]
+    intervals = {f"{one.key}_ci95": None for one in shown}
+    rounded = {"iterations": round(row["iterations"])}
+    return [one.text({**intervals, **row, **rounded}) for one in shown]

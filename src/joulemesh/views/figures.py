@@ -34,7 +34,8 @@ from joulemesh.study.sweep_result import Sweep
 from joulemesh.study.tuning import Final, Tuned, front
 from joulemesh.views.printing import INK, PRINTED, TWO_COLUMNS_IN, width_in
 from joulemesh.views.style import styled
-from joulemesh.views.tables import Panel, is_geometric, panel_of, scale_of, share_words, words_of
+from joulemesh.views.sweep import Panel, is_geometric, panel_of, scale_of, words_of
+from joulemesh.views.tuning import share_words
 
 DASHES: tuple[Any, ...] = (
     "-",

@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "FleetDisplay",
-    "calibration_lines",
-    "check_summary",
-    "links_remarks",
-    "show_calibration",
-    "show_check",
-    "show_links",
-    "show_status",
-    "status_summary",
-    "status_table",
-]
-
 import math
 import time
 from collections import Counter
@@ -32,8 +19,9 @@ from joulemesh.base.units import duration, energy, si
 from joulemesh.calibration.calibration import Calibration, Figure
 from joulemesh.deploy.links.transfers import LinkFigures, Timed
 from joulemesh.deploy.operator.standing import Probe, Standing
-from joulemesh.views.terminal import Cell, Column, fitted, open_console, show_table
-from joulemesh.views.words import percent
+from joulemesh.views.table import NONE, Cell, Column, Table
+from joulemesh.views.terminal import fitted, open_console, show_table
+from joulemesh.views.words import few_names, percent
 
 _COLUMNS = [Column("figure", figures=False), Column("mean"), Column("95 % interval"), Column("±")]
 
@@ -78,7 +66,7 @@ def calibration_lines(found: Calibration) -> list[str]:
 def show_calibration(found: Calibration, console: Console | None = None) -> None:
     """Print the figures, and what is to be known about them."""
     console = console or open_console()
-    show_table(console, _COLUMNS, _rows(found), title=found.name)
+    show_table(console, Table(_COLUMNS, _rows(found)), title=found.name)
     console.print(Text("\n".join(calibration_lines(found))), soft_wrap=True)
 
 
@@ -98,7 +86,7 @@ _LINKS = (
 def show_links(found: Sequence[LinkFigures], use: str, console: Console) -> None:
     """Print every direction that was measured; those that could not be come first."""
     rows = [_row(one, use) for one in sorted(found, key=lambda one: not one.trouble)]
-    show_table(console, _LINKS, rows, box=SIMPLE_HEAD)
+    show_table(console, Table(_LINKS, rows), box=SIMPLE_HEAD)
     for words in links_remarks(found, use):
         console.print(Text(words))
 
@@ -107,7 +95,7 @@ def _row(link: LinkFigures, use: str) -> list[Cell]:
     either = next((one for one in (link.alone, link.together) if one is not None), None)
     ends = (either.here, either.there) if either else (str(link.i), str(link.j))
     if link.trouble:
-        return [*map(printable, ends), *["–"] * 6, Text(printable(link.trouble), "bold red")]
+        return [*map(printable, ends), *[NONE] * 6, Text(printable(link.trouble), "bold red")]
     rate, taken = link.rate(use), link.chosen(use)
     again = taken.retransmitted
     return [
@@ -117,13 +105,13 @@ def _row(link: LinkFigures, use: str) -> list[Cell]:
         _alone(link.alone),
         _alone(link.together),
         duration(taken.rtt_s),
-        "–" if again is None else percent(again),
+        NONE if again is None else percent(again),
         Text("interval is wide", "yellow") if rate.wide else Text(""),
     ]
 
 
 def _alone(timed: Timed | None) -> str:
-    return si(timed.rate.bps, "bit/s") if timed is not None and timed.seconds else "–"
+    return si(timed.rate.bps, "bit/s") if timed is not None and timed.seconds else NONE
 
 
 def links_remarks(found: Sequence[LinkFigures], use: str) -> Iterator[str]:
@@ -196,7 +184,9 @@ def status_table(
     shown = list(standings)
     if len(shown) > most_rows:
         shown = sorted(shown, key=_urgency)[:most_rows]
-    table, left_out = fitted(console, _STATUS, [_status(one) for one in shown], box=SIMPLE_HEAD)
+    table, left_out = fitted(
+        console, Table(_STATUS, [_status(one) for one in shown]), box=SIMPLE_HEAD
+    )
     below = [Text(status_summary(standings))]
     if len(shown) < len(standings):
         below.append(Text(f"{len(standings) - len(shown):,} more devices, not shown", style="dim"))
@@ -209,7 +199,7 @@ def _urgency(one: Standing) -> tuple[bool, bool, int, int]:
 
 def _status(one: Standing) -> list[Cell]:
     if not one.phase:
-        return [one.name, Text("no answer", _TROUBLE), *["–"] * 8, _trouble(one.trouble)]
+        return [one.name, Text("no answer", _TROUBLE), *[NONE] * 8, _trouble(one.trouble)]
     left_j = one.battery_j - one.spent_j
     return [
         one.name,
@@ -218,10 +208,10 @@ def _status(one: Standing) -> list[Cell]:
         str(one.view),
         energy(one.spent_j),
         energy(one.planned_j),
-        percent(left_j / one.battery_j) if one.battery_j else "–",
+        percent(left_j / one.battery_j) if one.battery_j else NONE,
         duration(one.elapsed_s),
         duration(one.planned_s),
-        "–" if one.accuracy is None else percent(one.accuracy),
+        NONE if one.accuracy is None else percent(one.accuracy),
         _remarks(one),
     ]
 
@@ -230,7 +220,7 @@ def _remarks(one: Standing) -> Text:
     if one.trouble:
         return _trouble(one.trouble)
     if one.waiting:
-        return Text(f"waits for {_names(one.waiting)}", _WAITING)
+        return Text(f"waits for {few_names(one.waiting, 3)}", _WAITING)
     timed, late = one.late
     if late:
         return Text(f"{late:,} of {timed:,} iterations over the deadline, worst {one.worst:.2g} ×")
@@ -240,11 +230,6 @@ def _remarks(one: Standing) -> Text:
 def _trouble(text: str) -> Text:
     """What a device said, perhaps a foreign one: nothing of it may steer the terminal."""
     return Text(printable(text), _TROUBLE)
-
-
-def _names(names: Sequence[str], most: int = 3) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def status_summary(standings: Sequence[Standing]) -> str:
@@ -272,22 +257,22 @@ def show_status(standings: Sequence[Standing], console: Console) -> None:
 def show_check(probes: Sequence[Probe], console: Console) -> None:
     """Print what was found on every link; what is wrong comes first."""
     rows = [_check(one) for one in sorted(probes, key=lambda one: not one.trouble)]
-    show_table(console, _CHECK, rows, box=SIMPLE_HEAD)
+    show_table(console, Table(_CHECK, rows), box=SIMPLE_HEAD)
     console.print(Text(check_summary(probes)))
 
 
 def _check(one: Probe) -> list[Cell]:
     slow = one.rate_bps is not None and (one.rate_bps < _SLOW_SHARE * (one.planned_bps or 0.0))
-    rate = "–" if one.rate_bps is None else si(one.rate_bps, "bit/s")
+    rate = NONE if one.rate_bps is None else si(one.rate_bps, "bit/s")
     return [
         one.here,
         one.there,
         one.address,
-        one.certificate or "–",
-        "–" if one.clock_s is None else _clock(one.clock_s),
-        one.version or "–",
+        one.certificate or NONE,
+        NONE if one.clock_s is None else _clock(one.clock_s),
+        one.version or NONE,
         Text(rate, _WAITING if slow else ""),
-        "–" if one.planned_bps is None else si(one.planned_bps, "bit/s"),
+        NONE if one.planned_bps is None else si(one.planned_bps, "bit/s"),
         _trouble(one.trouble) if one.trouble else Text("slow" if slow else "good"),
     ]
 

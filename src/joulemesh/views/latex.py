@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Tex",
-    "Used",
-    "bibtex",
-    "booktabs",
-    "comparison_table",
-    "entry_key",
-    "escape",
-    "keys_of",
-    "sweep_table",
-]
-
 import math
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from joulemesh.base.errors import ScenarioError, printable
@@ -29,8 +16,10 @@ from joulemesh.scenario.varied import Varied
 from joulemesh.study.comparison import Comparison, Judgement, judged, merits
 from joulemesh.study.runs import default_target
 from joulemesh.study.sweep_result import Sweep
-from joulemesh.views.tables import method_text, open_text, scale_of, words_of
-from joulemesh.views.words import device_words
+from joulemesh.views.comparison import measures, method_text
+from joulemesh.views.sweep import scale_of, words_of
+from joulemesh.views.table import NONE, Cell, Column, Measure, Table
+from joulemesh.views.words import device_words, open_text
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -147,28 +136,26 @@ def _letter(letter: str) -> str:
 
 
 def booktabs(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    table: Table,
     *,
     caption: str,
     label: str,
     notes: Sequence[str] = (),
-    align: str = "",
     wide: bool = False,
     compact: bool = False,
 ) -> str:
     """A table in the style of the package ``booktabs``, floating, with its caption above."""
-    wrong = next((row for row in rows if len(row) != len(columns)), None)
+    wrong = next((row for row in table.rows if len(row) > len(table.columns)), None)
     if wrong is not None:
         raise ScenarioError(
-            f"a row of {len(wrong)} cells does not fit a table of {len(columns)} columns"
+            f"a row of {len(wrong)} cells does not fit a table of {len(table.columns)} columns"
         )
     if not label or set(label) & set("\\{}#%~^$&,= \n\t"):
         raise ScenarioError(
             f"label {label!r} is unusable: use letters, digits and : . - _ as in tab:methods"
         )
     kind = "table*" if wide else "table"
-    body = [_row(row) for row in rows]
+    align = "".join("r" if column.figures else "l" for column in table.columns)
     lines = [
         r"% Needs \usepackage{booktabs}.",
         rf"\begin{{{kind}}}[t]",
@@ -176,11 +163,11 @@ def booktabs(
         rf"  \caption{{{escape(caption)}}}",
         rf"  \label{{{label}}}",
         *([r"  \footnotesize\setlength{\tabcolsep}{4pt}"] if compact else []),
-        rf"  \begin{{tabular}}{{@{{}}{align or 'l' + 'r' * (len(columns) - 1)}@{{}}}}",
+        rf"  \begin{{tabular}}{{@{{}}{align}@{{}}}}",
         r"    \toprule",
-        f"    {_row(columns)}",
+        f"    {_row(table.names)}",
         r"    \midrule",
-        *(f"    {row}" for row in body),
+        *(f"    {_row(row)}" for row in table.whole),
         r"    \bottomrule",
         r"  \end{tabular}",
         *_notes_latex(notes),
@@ -189,10 +176,14 @@ def booktabs(
     return "\n".join(lines) + "\n"
 
 
-def _row(cells: Sequence[str]) -> str:
+def _row(cells: Sequence[Cell]) -> str:
     """One line; a cell that begins with a bracket must not become the option of the line's end."""
-    row = " & ".join(escape(cell) for cell in cells)
+    row = " & ".join("--" if cell == NONE else escape(cell) for cell in map(_plain_text, cells))
     return (f"{{}}{row}" if row.startswith(("[", "*")) else row) + r" \\"
+
+
+def _plain_text(cell: Cell) -> str:
+    return cell if isinstance(cell, str) else cell.plain
 
 
 def _notes_latex(notes: Sequence[str]) -> list[str]:
@@ -328,27 +319,15 @@ _LEVELS = (0.001, 0.01, 0.05)  # three marks, two, one
 _TO_TARGET = ("energy_to_target_j", "time_to_target_s")
 
 
-@dataclass(frozen=True)
-class _Column:
-    """A figure of the table: what it is called, and in which unit."""
-
-    name: str  # in the rows of `Comparison.table`
-    heading: str  # what it is called
-    unit: str = ""  # ``"%"`` for a share; empty for a score without a unit
-    score: bool = False  # is it what methods are compared by?
-
-
-def _columns(study: Comparison | Sweep) -> list[_Column]:
-    metric = study.metric
-    unit = "%" if metric.share else ""
-    own = _Column(f"device_{study.score}", "devices' own", unit)
+def _measures(study: Comparison | Sweep) -> list[Measure]:
+    """What a paper shows of the columns: those of figures, without their differences."""
+    metric, counted = study.metric, isinstance(study, Comparison)
     return [
-        _Column(study.score, metric.label, unit, score=True),
-        *([own] if metric.devices else []),
-        _Column("energy_j", "energy", "J"),
-        _Column("time_s", "time", "s"),
-        _Column("energy_to_target_j", "energy to target", "J"),
-        _Column("time_to_target_s", "time to target", "s"),
+        one
+        for one in measures(metric, "")
+        if one.label
+        and (counted or one.kind != "count")
+        and (metric.devices or not one.key.startswith("device_"))
     ]
 
 
@@ -356,19 +335,14 @@ def comparison_table(
     study: Comparison, *, baseline: str | None = None, narrow: bool = False
 ) -> str:
     """The table of a comparison for a paper."""
-    rows = study.table()
-    shown = [one for one in _columns(study) if not narrow or one.score or one.name in _TO_TARGET]
+    rows, few = study.table(), (study.score, *_TO_TARGET)
+    shown = [one for one in _measures(study) if not narrow or one.key in few]
     tests = {name: judged(study, name, baseline) for name in merits(study)}
-    cells = [_cells(column, rows, tests.get(column.name)) for column in shown]
-    headings: list[str] = [_heading(column, rows, narrow=narrow) for column in shown]
-    iterations = [_iterations(row) for row in rows]
-    if not narrow:
-        before = [column.unit for column in shown].index("J")
-        cells.insert(before, iterations)
-        headings.insert(before, "iterations")
+    cells = [_cells(one, rows, tests.get(one.key)) for one in shown]
+    columns = [Column("method", figures=False), *(_column(one, rows, narrow) for one in shown)]
+    body = [[method_text(row), *(cell[k] for cell in cells)] for k, row in enumerate(rows)]
     return booktabs(
-        ["method", *headings],
-        [[method_text(row), *(cell[k] for cell in cells)] for k, row in enumerate(rows)],
+        Table(columns, body),
         caption=_caption(study),
         label="tab:comparison",
         notes=_notes_table(study, tests, baseline),
@@ -381,8 +355,8 @@ def sweep_table(study: Sweep, *, narrow: bool = False) -> str:
     """The table of a sweep for a paper: one row for each combination and method."""
     rows = study.summary_table()
     few = (study.score, "energy_to_target_j")
-    shown = [one for one in _columns(study) if not narrow or one.name in few]
-    cells = [_cells(column, rows, None) for column in shown]
+    shown = [one for one in _measures(study) if not narrow or one.key in few]
+    cells = [_cells(one, rows, None) for one in shown]
     body: list[list[str]] = []
     for point in study.points:
         values = [_value_table(one, k) for one, k in zip(study.varied, point.at, strict=True)]
@@ -390,15 +364,17 @@ def sweep_table(study: Sweep, *, narrow: bool = False) -> str:
             k = len(body)
             body.append([*values, row["method"], *(column[k] for column in cells)])
             values = [""] * len(values)  # once for each combination
-    heads = [scale_of(one)[1] for one in study.varied]
+    columns = [
+        *(Column(scale_of(one)[1]) for one in study.varied),
+        Column("method", figures=False),
+        *(_column(one, rows, narrow) for one in shown),
+    ]
     return booktabs(
-        [*heads, "method", *(_heading(column, rows, narrow=narrow) for column in shown)],
-        body,
+        Table(columns, body),
         caption=f"Methods on equal {study.equal} within each combination: "
         f"{' and '.join(one.words for one in study.varied)} varied.",
         label="tab:sweep",
         notes=_sweep_notes(study),
-        align="r" * len(study.varied) + "l" + "r" * len(shown),
         wide=not narrow,
         compact=True,
     )
@@ -431,37 +407,36 @@ def _without(study: Sweep, method: str) -> str:
     return f"{method} could not run in {len(lost)} of {len(rows)} combinations: {why}."
 
 
-def _scale(column: _Column, rows: Sequence[dict[str, Any]]) -> tuple[float, str]:
+def _scale(column: Measure, rows: Sequence[dict[str, Any]]) -> tuple[float, str]:
     """What figures of a column are divided by, and the unit that remains."""
     if column.unit in ("", "%"):
         return 0.01 if column.unit else 1.0, column.unit
-    known = [row[column.name] for row in rows if row[column.name] is not None]
+    known = [row[column.key] for row in rows if row[column.key] is not None]
     return prefixed(max(known, default=1.0), column.unit)
 
 
-def _heading(column: _Column, rows: Sequence[dict[str, Any]], *, narrow: bool) -> Tex:
-    unit, name = escape(_scale(column, rows)[1]), column.heading
+def _column(column: Measure, rows: Sequence[dict[str, Any]], narrow: bool) -> Column:
+    """The column of a paper: its heading has the unit that its figures are divided by."""
+    unit, name = escape(_scale(column, rows)[1]), column.label
     behind = f" [{unit}]" if unit else ""
     if narrow and " " in name:
         first, _, rest = name.partition(" ")
         stacked = rf"{escape(first)}\\{escape(rest)}{behind}"
-        return Tex(rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{stacked}\end{{tabular}}")
-    return Tex(f"{escape(name)}{behind}")
+        return Column(Tex(rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{stacked}\end{{tabular}}"))
+    return Column(Tex(f"{escape(name)}{behind}"))
 
 
-def _iterations(row: dict[str, Any]) -> str:
-    return "--" if row["iterations"] is None else f"{row['iterations']:,}"
-
-
-def _cells(column: _Column, rows: Sequence[dict[str, Any]], test: Judgement | None) -> list[str]:
+def _cells(column: Measure, rows: Sequence[dict[str, Any]], test: Judgement | None) -> list[str]:
+    if column.kind == "count":
+        return ["--" if row[column.key] is None else f"{row[column.key]:,}" for row in rows]
     scale, _ = _scale(column, rows)
     digits = _digits(column, rows, scale)
     marks = [_marks(test, k) for k in range(len(rows))]
     most = max(map(len, marks))
-    best = None if test is None or test.best is None else rows[test.best][column.name]
+    best = None if test is None or test.best is None else rows[test.best][column.key]
     made: list[str] = []
     for row, mark in zip(rows, marks, strict=True):
-        value, half = row[column.name], row[f"{column.name}_ci95"]
+        value, half = row[column.key], row[f"{column.key}_ci95"]
         if value is None:
             made.append(_missing(column, row))
             continue
@@ -481,20 +456,20 @@ def _number(text: str, mark: str, most: int, *, bold: bool) -> Tex:
     return Tex(f"${text}{shown}{hidden}$")
 
 
-def _digits(column: _Column, rows: Sequence[dict[str, Any]], scale: float) -> int:
+def _digits(column: Measure, rows: Sequence[dict[str, Any]], scale: float) -> int:
     """Decimals: one of per cent; otherwise three digits of the largest figure."""
     if column.unit == "%":
         return 1
-    known = [abs(row[column.name]) for row in rows if row[column.name]]
+    known = [abs(row[column.key]) for row in rows if row[column.key]]
     if not known:
         return 0
     return min(3, max(0, 2 - math.floor(math.log10(max(known) / scale))))
 
 
-def _missing(column: _Column, row: dict[str, Any]) -> str:
-    if column.score:
+def _missing(column: Measure, row: dict[str, Any]) -> str:
+    if column.kind == "figure" and column.unit in ("", "%") and "device_" not in column.key:
         return str(row["status"])  # why there are no figures
-    if column.name not in _TO_TARGET or row["iterations"] is None:
+    if column.kind != "target" or row["iterations"] is None:
         return "--"
     return f"{row['reached']} of {row['seeds']} seeds" if row["reached"] else "not reached"
 

@@ -6,125 +6,40 @@ dark ground, because notebooks set their theme without telling the browser.
 
 from __future__ import annotations
 
-__all__ = [
-    "curve_svg",
-    "map_svg",
-    "notebook_html",
-    "outcome_html",
-    "plan_html",
-    "scenario_html",
-    "study_html",
-]
-
 import base64
-import html
-from html import escape
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from joulemesh.base.units import duration
+from joulemesh.metrics import reported
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import SECTIONS, Budget, Origin, Scenario
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.result import Result
-from joulemesh.views import report, words
-from joulemesh.views.charts import BINDING_WORDS, every, map_data, route_words
-from joulemesh.views.page import asset
-from joulemesh.views.printing import BINDING_ON_ANY
-from joulemesh.views.report import Summary
+from joulemesh.views import words
+from joulemesh.views.charts import (
+    BINDING_KINDS,
+    BINDING_WORDS,
+    curves,
+    every,
+    few_digits,
+    learning,
+    line,
+    map_data,
+    route_words,
+)
+from joulemesh.views.comparison import curves_of_methods, method_table, reading, sentence
+from joulemesh.views.page import asset, fragment
+from joulemesh.views.printing import BINDING_ON_ANY, CURVES_ON_ANY
+from joulemesh.views.report import Summary, devices, tiles
+from joulemesh.views.table import Column, Table
 from joulemesh.views.words import value_words
 from joulemesh.world.topology import topology_of
 
-FloatArray = NDArray[np.floating[Any]]
-
-_LINE = BINDING_ON_ANY["deadline"]
 _WIDTH, _HEIGHT, _SIDE = 360, 150, 200
-_MOST_DOTS = 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 8, 22
-
-
-def curve_svg(
-    x: NDArray[Any],
-    y: FloatArray,
-    *,
-    band: tuple[FloatArray, FloatArray] | None = None,
-    zero: bool = False,
-    percent: bool = False,
-) -> str:
-    """One curve over the iterations, with the ends of its axes."""
-    parts = [y] if band is None else [y, *band]
-    known = np.concatenate([part[np.isfinite(part)] for part in parts])
-    if not len(known):
-        return "<p><small>no finite figure to draw</small></p>"
-    low, high = float(known.min()), float(known.max())
-    low = min(low, 0.0) if zero else low
-    high = high if high > low else low + 1.0
-
-    def points(values: FloatArray) -> list[str]:
-        across = (x - x[0]) / max(float(x[-1] - x[0]), 1.0)
-        px = _LEFT + across * (_WIDTH - _LEFT - _RIGHT)
-        py = _HEIGHT - _BOTTOM - (values - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
-        return [f"{a:.1f},{b:.1f}" for a, b in zip(px, py, strict=True) if np.isfinite(b)]
-
-    shade = ""
-    if band is not None:
-        around = " ".join(points(band[0]) + points(band[1])[::-1])
-        shade = f'<polygon points="{around}" fill="{_LINE}" opacity=".22"/>'
-    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
-    words = [
-        (_LEFT - 5, bottom + 3, "end", _figure_sketches(low, percent)),
-        (_LEFT - 5, _TOP + 8, "end", _figure_sketches(high, percent)),
-        (_LEFT, _HEIGHT - 6, "start", f"{int(x[0]):,}"),
-        (right, _HEIGHT - 6, "end", f"{int(x[-1]):,}"),
-    ]
-    labels = "".join(f'<text x="{a}" y="{b}" text-anchor="{c}">{d}</text>' for a, b, c, d in words)
-    return (
-        f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">'
-        f'<path d="M{_LEFT} {_TOP}V{bottom}H{right}" fill="none" stroke="currentColor" '
-        f'opacity=".35"/>{shade}<polyline points="{" ".join(points(y))}" fill="none" '
-        f'stroke="{_LINE}" stroke-width="2" stroke-linejoin="round"/>{labels}</svg>'
-    )
-
-
-def _figure_sketches(value: float, percent: bool) -> str:
-    return f"{100 * value:.1f}&nbsp;%" if percent else f"{value:.3g}"
-
-
-def map_svg(plan: Plan) -> str:
-    """Devices in the colour of what binds them, links, and the route on top."""
-    opening = f'<svg width="{_SIDE}" height="{_SIDE}" viewBox="0 0 {_SIDE} {_SIDE}" role="img">'
-    if plan.world.graph.devices > _MOST_DOTS:
-        from joulemesh.views.plan_figure import map_image  # needs matplotlib, which takes a second
-
-        picture = base64.b64encode(map_image(plan, 2 * _SIDE)).decode("ascii")
-        size = f'width="{_SIDE}" height="{_SIDE}"'
-        return f'{opening}<image href="data:image/png;base64,{picture}" {size}/></svg>'
-    data = map_data(plan)
-    left, right, bottom, top = data["frame"]
-    scale = _SIDE / max(right - left, top - bottom)
-    at = [((x - left) * scale, (top - y) * scale) for x, y in data["at"]]
-
-    def lines(ends: list[list[int]], style: str) -> str:
-        path = "".join(
-            f"M{at[i][0]:.1f} {at[i][1]:.1f}L{at[j][0]:.1f} {at[j][1]:.1f}" for i, j in ends
-        )
-        return f'<path d="{path}" fill="none" stroke="currentColor" {style}/>' if ends else ""
-
-    radius = 5.0 if len(at) <= 60 else 2.2
-    dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius * (1.6 if i == data["root"] else 1):.1f}" '
-        f'fill="{BINDING_ON_ANY[data["binding"][i]]}">'
-        f"<title>{escape(plan.name(i))}: {data['rounds'][i]:,} rounds</title></circle>"
-        for i, (x, y) in enumerate(at)
-    )
-    thin = lines(data["links"]["ends"], 'stroke-width=".8" opacity=".22"')
-    thick = lines(data["route"]["ends"], 'stroke-width="2.6"')
-    return f"{opening}{thin}{thick}{dots}</svg>"
-
-
-_MOST_POINTS = 300
+_MOST_DOTS, _MOST_POINTS = 400, 300
 
 
 def notebook_html(value: Scenario | Plan | Result | Comparison) -> str:
@@ -141,29 +56,15 @@ def notebook_html(value: Scenario | Plan | Result | Comparison) -> str:
     True
     """
     if isinstance(value, Plan):
-        return plan_html(value)
-    if isinstance(value, Result):
-        return outcome_html(value)
-    return study_html(value) if isinstance(value, Comparison) else scenario_html(value)
+        parts = _of_plan(value)
+    elif isinstance(value, Result):
+        parts = _of_result(value)
+    else:
+        parts = _of_comparison(value) if isinstance(value, Comparison) else _of_scenario(value)
+    return fragment("notebook.html", style=asset("notebook.css"), **parts)
 
 
-def _block(*parts: str) -> str:
-    style = asset("notebook.css")
-    return f'<div class="joulemesh"><style>{style}</style>{"".join(parts)}</div>'
-
-
-def _folded(title: str, inside: str) -> str:
-    return f"<details><summary>{html.escape(title)}</summary>{inside}</details>"
-
-
-def _figure_html(picture: str, caption: str) -> str:
-    return f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
-
-
-# A scenario ------------------------------------------------------------------------------------
-
-
-def scenario_html(scenario: Scenario) -> str:
+def _of_scenario(scenario: Scenario) -> dict[str, Any]:
     """What is asked, in one sentence, and every field that was set."""
     rows, origins, network = [], scenario.origins(), scenario.network
     named = origins["network.profile"].kind == "given"
@@ -175,17 +76,16 @@ def scenario_html(scenario: Scenario) -> str:
             for field in section.model_fields
             if field in values.model_fields_set and origins[f"{name}.{field}"] != filled
         ]
-        cells = ", ".join(
-            f"{field} {value_words(field, getattr(values, field))}" for field in given
-        )
-        if given:
-            rows.append(f"<tr><th>{name}</th><td class=wrap>{html.escape(cells)}</td></tr>")
-    table = f'<div class="scroll"><table><tbody>{"".join(rows)}</tbody></table></div>'
-    return _block(
-        f"<p>{report.text(_asked(scenario))}</p>",
-        table if rows else "<p><small>Every field has its default.</small></p>",
-        _folded("all fields", f"<pre>{html.escape(scenario.to_toml())}</pre>"),
-    )
+        said = [f"{field} {value_words(field, getattr(values, field))}" for field in given]
+        if said:
+            rows.append([name, ", ".join(said)])
+    columns = [Column("section", figures=False, heads=True), Column("set", figures=False)]
+    return {
+        "lines": [_asked(scenario)],
+        "small": "" if rows else "Every field has its default.",
+        "table": Table(columns, rows, "wrap") if rows else None,
+        "folded": {"all fields": scenario.to_toml()},
+    }
 
 
 def _asked(scenario: Scenario) -> str:
@@ -210,75 +110,145 @@ def _time_words(budget: Budget) -> str:
     return each if budget.total_s is None else f"{each} in at most {duration(budget.total_s)}"
 
 
-# A plan ----------------------------------------------------------------------------------------
-
-
-def plan_html(plan: Plan) -> str:
+def _of_plan(plan: Plan) -> dict[str, Any]:
     """The plan in one sentence, its figures, the map, rounds over time, and the devices."""
     summary = Summary(float(plan.spent_j.sum()), plan.time_s)
-    return _block(
-        f"<p>{report.text(words.sentence(plan, summary, 1))}</p>",
-        f"<p>{report.text(plan.answer.text)}</p>",
-        f"<p><small>{report.text(words.reason(plan))}</small></p>",
-        f'<ul class="tiles">{report.tiles(plan, summary)}</ul>',
-        f'<div class="row">{_map(plan)}{_rounds(plan)}</div>',
-        _folded("devices", report.devices(plan)),
-    )
-
-
-def _map(plan: Plan) -> str:
-    kinds = [kind for kind in BINDING_WORDS if (plan.binding == kind).any()]
-    keys = "".join(
-        f'<i class="key" style="background:{BINDING_ON_ANY[kind]}"></i>{BINDING_WORDS[kind]}'
-        for kind in kinds
-    )
-    links = f"bold: the route ({route_words(plan)}); thin: other links"
-    return _figure_html(map_svg(plan), f"{html.escape(links)}{keys}")
-
-
-def _rounds(plan: Plan) -> str:
     mean = plan.rounds.sum(axis=1) / np.maximum(plan.active.sum(axis=1), 1)
     at = every(plan.iterations, _MOST_POINTS)
-    picture = curve_svg(at + 1, mean[at], zero=True)
-    return _figure_html(picture, "local rounds in each iteration, mean over devices")
+    lines = [line("rounds", "mean over devices", "a", few_digits(mean[at]))]
+    along = {"key": "rounds", "short": "", "name": "local rounds", "zero": True, "lines": lines}
+    rounds = _sketch(curves([{"iterations": (at + 1).tolist()}], [along]))
+    caption = "local rounds in each iteration (communication round), mean over devices"
+    return {
+        "lines": [words.sentence(plan, summary, 1), plan.answer.text],
+        "small": words.reason(plan),
+        "tiles": tiles(plan, summary),
+        "figures": [_map(plan), {**rounds, "caption": caption, "keys": []}],
+        "folded": {"devices": devices(plan)},
+    }
 
 
-# A result --------------------------------------------------------------------------------------
-
-
-def outcome_html(result: Result) -> str:
+def _of_result(result: Result) -> dict[str, Any]:
     """A run in one sentence, its figures, its score over the iterations, and the devices."""
-    plan, curve = result.account, np.asarray(result.trace.test_score, np.float64)
-    wall_s = result.setup_s + result.trained_s
+    account, seeds = result.account, result.seeds
     costs = float(result.energy_j[-1].mean()), float(result.time_s[-1].mean())
-    summary = Summary.of(*costs, result.final, wall_s, result.trained_s)
+    summary = Summary.of(*costs, result.final, result.setup_s + result.trained_s, result.trained_s)
     subject = words.Subject(dataset=result.dataset.name, model=result.model, method=result.method)
-    at = every(len(curve), _MOST_POINTS)
-    some = curve[at]
-    band = (some.min(axis=1), some.max(axis=1)) if len(result.seeds) > 1 else None
-    picture = curve_svg(
-        result.iteration[at], some.mean(axis=1), band=band, percent=result.metric.share
-    )
-    seeds = f"mean and range of {len(result.seeds)} seeds" if band else f"seed {result.seeds[0]}"
-    drawn = _figure_html(picture, f"test {result.metric.label} by iteration, {seeds}")
-    return _block(
-        f"<p>{report.text(words.sentence(plan, summary, len(result.seeds), subject))}</p>",
-        f"<p>{report.text(plan.answer.text)}</p>" if isinstance(plan, Plan) else "",
-        f'<ul class="tiles">{report.tiles(plan, summary)}</ul>',
-        f'<div class="row">{drawn}{_map(plan) if isinstance(plan, Plan) else ""}</div>',
-        _folded("devices", report.devices(plan)),
-    )
+    at = every(len(result.iteration), _MOST_POINTS)
+    axis = result.iteration[at].astype(np.float64)
+    series = dict.fromkeys(("iteration", "energy_j", "time_s"), axis)
+    series[f"test_{result.metric.name}"] = np.asarray(result.trace.test_score, np.float64)[at].T
+    repeated = f"mean and range of {len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
+    drawn = {
+        **_sketch(learning(series, reported(account.scenario.training))),
+        "caption": f"test {result.metric.label} by iteration, {repeated}",
+        "keys": [],
+    }
+    planned = [account] if isinstance(account, Plan) else []
+    return {
+        "lines": [
+            words.sentence(account, summary, len(seeds), subject),
+            *(plan.answer.text for plan in planned),
+        ],
+        "tiles": tiles(account, summary),
+        "figures": [drawn, *map(_map, planned)],
+        "folded": {"devices": devices(account)},
+    }
 
 
-# A comparison ----------------------------------------------------------------------------------
+def _of_comparison(study: Comparison) -> dict[str, Any]:
+    """The table of methods, how to read it, and their curves."""
+    chart = curves_of_methods(study)
+    drawn = [] if chart is None else [_sketch(chart, "joules")]
+    caption = f"test {study.metric.label} by joules of all devices, mean and 95 % interval"
+    return {
+        "lines": [sentence(study)],
+        "table": method_table(study),
+        "small": reading(study),
+        "figures": [{**one, "caption": caption} for one in drawn],
+    }
 
 
-def study_html(study: Comparison) -> str:
-    """The table of methods, and how to read it."""
-    from joulemesh.views.comparison import reading, sentence, table_html
+# Pictures -----------------------------------------------------------------------------------------
 
-    return _block(
-        f"<p>{report.text(sentence(study))}</p>",
-        table_html(study),
-        f"<p><small>{report.text(reading(study))}</small></p>",
-    )
+
+def _sketch(chart: dict[str, Any], axis: str = "iterations") -> dict[str, Any]:
+    """A chart's first curves as paths of a small drawing, with the ends of its axes."""
+    along, places = chart["along"][0], [one[axis] for one in chart["points"]]
+    lines = [one for one in along["lines"] if "mean" in one]
+    ends = [v for one in lines for name in ("mean", "low", "high") for v in one.get(name, ())]
+    known = [v for v in ends if v is not None]
+    if not known:
+        return {"empty": True}
+    low, high = min(known), max(known)
+    low = min(low, 0.0) if along.get("zero") else low
+    high = high if high > low else low + 1.0
+    first, last = min(one[0] for one in places), max(one[-1] for one in places)
+
+    def points(xs: list[float], ys: list[float | None]) -> list[str]:
+        wide, tall = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+        return [
+            f"{_LEFT + (x - first) / max(last - first, 1e-300) * wide:.1f},"
+            f"{_HEIGHT - _BOTTOM - (y - low) / (high - low) * tall:.1f}"
+            for x, y in zip(xs, ys, strict=True)
+            if y is not None
+        ]
+
+    drawn = []
+    for k, one in enumerate(lines):
+        xs, shade = places[one["points"]], ""
+        if "low" in one:
+            shade = " ".join(points(xs, one["low"]) + points(xs, one["high"])[::-1])
+        ink = CURVES_ON_ANY[k % len(CURVES_ON_ANY)]
+        drawn.append({"points": " ".join(points(xs, one["mean"])), "shade": shade, "ink": ink})
+    unit = next(one["unit"] for one in chart["across"] if one["key"] == axis)
+    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+    heights = [f"{100 * v:.1f} %" if along.get("share") else f"{v:.3g}" for v in (low, high)]
+    widths = [f"{v:.3g} {unit}" if unit else f"{v:,.0f}" for v in (first, last)]
+    return {
+        "lines": drawn,
+        "keys": [(one["text"], mark["ink"]) for one, mark in zip(lines, drawn, strict=True)],
+        "axes": f"M{_LEFT} {_TOP}V{bottom}H{right}",
+        "labels": [
+            (_LEFT - 5, bottom + 3, "end", heights[0]),
+            (_LEFT - 5, _TOP + 8, "end", heights[1]),
+            (_LEFT, _HEIGHT - 6, "start", widths[0]),
+            (right, _HEIGHT - 6, "end", widths[1]),
+        ],
+        "size": (_WIDTH, _HEIGHT),
+    }
+
+
+def _map(plan: Plan) -> dict[str, Any]:
+    """Devices in the colour of what binds them, links, and the route on top."""
+    kinds = [kind for kind in BINDING_KINDS if (plan.binding == kind).any()]
+    made: dict[str, Any] = {
+        "size": (_SIDE, _SIDE),
+        "caption": f"bold: the route ({route_words(plan)}); thin: other links",
+        "keys": [(BINDING_WORDS[kind], BINDING_ON_ANY[kind]) for kind in kinds],
+    }
+    if plan.world.graph.devices > _MOST_DOTS:
+        from joulemesh.views.plan_figure import map_image  # needs matplotlib, which takes a second
+
+        return made | {"image": base64.b64encode(map_image(plan, 2 * _SIDE)).decode("ascii")}
+    data = map_data(plan)
+    left, right, bottom, top = data["frame"]
+    scale = _SIDE / max(right - left, top - bottom)
+    at = [(f"{(x - left) * scale:.1f}", f"{(top - y) * scale:.1f}") for x, y in data["at"]]
+    radius = 5.0 if len(at) <= 60 else 2.2
+
+    def path(kind: str) -> str:
+        ends = data[kind]["ends"]
+        return "".join(f"M{' '.join(at[i])}L{' '.join(at[j])}" for i, j in ends)
+
+    dots = [
+        {
+            "x": x,
+            "y": y,
+            "r": f"{radius * (1.6 if i == data['root'] else 1):.1f}",
+            "ink": BINDING_ON_ANY[data["binding"][i]],
+            "title": f"{plan.name(i)}: {data['rounds'][i]:,} local rounds",
+        }
+        for i, (x, y) in enumerate(at)
+    ]
+    return made | {"dots": dots, "thin": path("links"), "thick": path("route")}

@@ -1,17 +1,21 @@
-"""Files that pages are made of: styles, scripts and icons."""
+"""Pages: templates with their styles and scripts, in one file that asks for nothing else."""
 
 from __future__ import annotations
 
-__all__ = ["asset", "embed_json", "policy", "render_page"]
+__all__ = ["asset", "fragment", "policy", "render_page"]
 
 import base64
 import hashlib
-import html
 import json
 from collections.abc import Sequence
+from functools import cache
 from importlib import resources
-from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_SCRIPTS = ("svg.js", "export.js", "page.js")
 
 
 def asset(name: str) -> str:
@@ -19,7 +23,30 @@ def asset(name: str) -> str:
     return resources.files("joulemesh.views").joinpath("assets", name).read_text("utf-8")
 
 
-_SCRIPTS = ("svg.js", "export.js", "page.js")
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # only who renders pays for it
+
+    made = Environment(
+        loader=FunctionLoader(asset),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_unbroken,
+    )
+    made.filters["numbered"] = enumerate
+    return made
+
+
+def _unbroken(value: Any) -> Any:
+    """Keep a percentage on one line; markup, and text in ``<pre>``, is left as it is."""
+    return value.replace(" %", "\u00a0%") if type(value) is str else value
+
+
+def fragment(name: str, **parts: Any) -> str:
+    """A template as text; everything that is not markup is escaped."""
+    return _environment().get_template(name).render(parts)
 
 
 def render_page(
@@ -30,43 +57,37 @@ def render_page(
     scripts: Sequence[str],
     data: Any,
     live: bool = False,
-    **parts: str,
+    **parts: Any,
 ) -> str:
     """A page as text."""
-    written = html.escape(title)
     style = "\n" + "\n".join(map(asset, styles)) + "\n"
     script = (
         '\n(() => {\n"use strict";\n' + "\n".join(map(asset, (*_SCRIPTS, *scripts))) + "\n})();\n"
     )
-    return Template(asset("page.html")).substitute(
-        title=written,
-        policy=policy(style, script, live=live),
-        style=style,
-        body=Template(asset(name)).substitute(parts, title=written),
-        data=embed_json(data),
-        script=script,
-    )
+    allowed = policy(style, script, live=live)
+    own = {"style": style, "script": script, "policy": allowed, "json": _embedded(data)}
+    return fragment(name, title=title, page=own, data=data, **parts)
 
 
 def policy(style: str, script: str, *, live: bool = False) -> str:
     """The Content-Security-Policy of a page: this style and this script run, and nothing else."""
-    allowed = {
+    rules = {
+        "default-src": "'none'",
         "style-src": f"'sha256-{_digest(style)}'",
         "script-src": f"'sha256-{_digest(script)}'",
+        **({"connect-src": "'self'"} if live else {}),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
     }
-    if live:
-        allowed["connect-src"] = "'self'"
-    rules = {"default-src": "'none'", **allowed, "img-src": "data:", "base-uri": "'none'"}
-    return "; ".join(
-        f"{name} {value}" for name, value in {**rules, "form-action": "'none'"}.items()
-    )
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
-def embed_json(data: Any) -> str:
+def _embedded(data: Any) -> str:
     """JSON that may stand inside a script element, whatever text is in it."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     return text.replace("<", "\\u003c")

@@ -2,24 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "BINDING",
-    "BINDING_ON_ANY",
-    "BINDING_PRINTED",
-    "CURVES",
-    "FORMATS",
-    "HUB",
-    "INK",
-    "ON_SCREEN",
-    "PRINTED",
-    "SKIPPED",
-    "TWO_COLUMNS_IN",
-    "WIDTHS",
-    "Printing",
-    "read_formats",
-    "width_in",
-]
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -138,6 +120,9 @@ BINDING_ON_ANY = {
     "left": "#8a8f98",
 }
 """The same, brightened or darkened until they stand on white and on black."""
+
+CURVES_ON_ANY = ("#2a8fd0", "#e0701a", "#12a67c", "#c2699a", "#b98200", "#8a8f98")
+"""Of curves, on white and on black."""
 
 BINDING_PRINTED = {
     "energy": "#EE550E",

@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ReportView",
-    "Summary",
-    "assumed",
-    "devices",
-    "evaluated",
-    "events",
-    "figures",
-    "metric_switches",
-    "provenance",
-    "render_report",
-    "spans",
-    "text",
-    "tiles",
-    "write_report",
-]
+__all__ = ["ReportView", "Summary", "evaluated", "render_report", "write_report"]
 
-import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,29 +15,35 @@ from numpy.typing import NDArray
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import write_text
 from joulemesh.base.units import column, duration, energy
-from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
+from joulemesh.metrics import Metric, Reported, reported, score_metric
 from joulemesh.models.curves import COUNTS, column_names
 from joulemesh.planning.plan import Account, Plan, device_joules, spent_on
 from joulemesh.study.runs import to_target
 from joulemesh.tolerance import within
 from joulemesh.views import words
 from joulemesh.views.charts import BINDING_WORDS, Histogram, chart_data
-from joulemesh.views.console import metric_tiles, target_tile
 from joulemesh.views.page import render_page
-from joulemesh.views.words import Subject, by_section, figure_words, percent
+from joulemesh.views.table import Column, Table
+from joulemesh.views.words import (
+    Subject,
+    by_section,
+    few_names,
+    figure_words,
+    metric_tiles,
+    percent,
+    target_tile,
+)
 
 if TYPE_CHECKING:
     from joulemesh.training.trace import Trace
 
 
+Tile = tuple[str, str, str]
+"""What a figure is called, the figure, and a note."""
+
 _MOST_ROWS = 200
 _MOST_NAMES = 12
 _MOST_SPANS = 40
-
-
-def text(plain: str) -> str:
-    """Plain text as HTML, a percentage kept on one line."""
-    return html.escape(plain).replace(" %", "&nbsp;%")
 
 
 def _deadline(plan: Account) -> str:
@@ -71,11 +61,11 @@ def _deadline(plan: Account) -> str:
     return ", ".join(limits)
 
 
-def tiles(plan: Account, summary: Summary) -> str:
-    """The main figures, each in a tile."""
+def tiles(plan: Account, summary: Summary) -> list[Tile]:
+    """The main figures: what each is called, the figure, and a note."""
     spent = summary.energy_j / float(plan.supplied_j.sum())
     training = float(plan.compute_total_j.sum() / plan.spent_j.sum())
-    figures = [
+    figures: list[Tile] = [
         ("energy", energy(summary.energy_j), f"{percent(spent)} of the batteries"),
         ("spent on training", percent(training), _other_uses(plan)),
         ("modelled time", duration(summary.time_s), _deadline(plan)),
@@ -101,13 +91,10 @@ def tiles(plan: Account, summary: Summary) -> str:
         if summary.trained_s is not None:
             note = f"the whole run on its machine; training {duration(summary.trained_s)}"
         figures.append(("computed in", duration(summary.wall_s), note))
-    return "".join(
-        f"<li><span>{text(name)}</span><strong>{text(value)}</strong><small>{text(note)}</small></li>"
-        for name, value, note in figures
-    )
+    return figures
 
 
-def _messages(plan: Account) -> list[tuple[str, str, str]]:
+def _messages(plan: Account) -> list[Tile]:
     """Messages that were lost, and what the plan expected, where packets are lost."""
     if not isinstance(plan, Plan) or plan.drawn is None:
         return []
@@ -125,38 +112,31 @@ def _other_uses(plan: Account) -> str:
     return ", ".join(f"{name} {percent(share)}" for name, share in uses[1:])
 
 
-def metric_switches(measured: Reported) -> str:
-    """A button for the chart of each further metric."""
-    return "\n".join(
-        f'<button type="button" data-y="{html.escape(metric.name)}" aria-pressed="false">'
-        f"{text(metric.label)}</button>"
-        for metric in further_of(*measured)
-    )
-
-
-def events(plan: Account) -> str:
-    """Outages and departures, as a table or as the sentence that there are none."""
-    if not isinstance(plan, Plan):
-        return ""
-    if not plan.events:
-        return "<p>None: every exchange took place and every device stayed to the end.</p>"
+def events(plan: Account) -> tuple[str, Table]:
+    """Outages and departures: a sentence, and a table of them."""
+    columns = [Column("iteration (communication round)"), *_words("what", "devices", "why")]
+    if not isinstance(plan, Plan) or not plan.events:
+        none = "None: every exchange took place and every device stayed to the end."
+        return none, Table(columns, [])
     outages = [event for event in plan.events if event.kind == "outage"]
     others = [event for event in plan.events if event.kind != "outage"]
     gone = int((~plan.active[-1]).sum())
-    lead = f"{len(outages):,} of {plan.iterations:,} exchanges skipped, {gone:,} devices left."
     rows = []
     if outages:  # often many and all alike: one row for them all
         when = spans([event.iteration for event in outages])
-        rows.append((when, "outage", "–", outages[0].detail))
+        rows.append([when, "outage", "–", outages[0].detail])
     for event in others[:_MOST_ROWS]:
-        first = event.devices[:_MOST_NAMES]
-        names = ", ".join(plan.names[i] if plan.names else str(i) for i in first)
-        more = len(event.devices) - _MOST_NAMES
-        names += f" and {more:,} more" if more > 0 else ""
-        rows.append((f"{event.iteration:,}", event.kind, names or "–", event.detail))
-    table = _table(("iteration", "what", "devices", "why"), rows, numbers=0)
+        names = [plan.names[i] if plan.names else str(i) for i in event.devices]
+        who = few_names(names, _MOST_NAMES) or "–"
+        rows.append([f"{event.iteration:,}", event.kind, who, event.detail])
     rest = len(others) - _MOST_ROWS
-    return f"<p>{lead}</p>{table}" + (f"<p>… and {rest:,} more events.</p>" if rest > 0 else "")
+    lead = f"{len(outages):,} of {plan.iterations:,} exchanges skipped, {gone:,} devices left."
+    return lead, Table(columns, rows, rest=f"… and {rest:,} more events." if rest > 0 else "")
+
+
+def _words(*names: str) -> list[Column]:
+    """Columns of words."""
+    return [Column(name, figures=False) for name in names]
 
 
 def spans(numbers: Sequence[int]) -> str:
@@ -171,81 +151,70 @@ def spans(numbers: Sequence[int]) -> str:
     return ", ".join(shown) + (" …" if len(ends) > _MOST_SPANS else "")
 
 
-def devices(plan: Account) -> str:
+def devices(plan: Account, most: int = _MOST_ROWS) -> Table:
     """One row per device: battery, what it went on, rounds; of a plan, what binds."""
     spare = plan.margin_j / plan.supplied_j
     count = len(spare)
-    shown = np.arange(count) if count <= _MOST_ROWS else np.sort(np.argsort(spare)[:_MOST_ROWS])
-    total = plan.rounds.sum(axis=0, dtype=np.int64)
+    # the tightest batteries are the ones that matter
+    shown = np.arange(count) if count <= most else np.sort(np.argsort(spare)[:most])
     binding = plan.binding if isinstance(plan, Plan) else None
-    uses = device_joules(plan)
-    joules = [column(figures[shown].tolist(), "J") for figures in uses.values()]
-    rows = [
-        (
-            f"{i} {plan.names[i]}" if plan.names else str(i),
-            *(cells[k] for _, cells in joules),
-            percent(spare[i]),
-            f"{total[i]:,}",
-            *([] if binding is None else [BINDING_WORDS[str(binding[i])]]),
-        )
-        for k, i in enumerate(shown.tolist())
+    joules = {
+        name: column(figures[shown].tolist(), "J") for name, figures in device_joules(plan).items()
+    }
+    columns = [
+        Column("device", figures=not plan.names),
+        *(
+            Column(f"{name} [{unit}]", rank=2 * (name != "battery"))
+            for name, (unit, _) in joules.items()
+        ),
+        Column("left"),
+        Column("local rounds", rank=1),
+        Column("per iteration", rank=3),
+        *([] if binding is None else [Column("what binds", figures=False)]),
     ]
-    names = [f"{name} [{unit}]" for name, (unit, _) in zip(uses, joules, strict=True)]
-    head = ("device", *names, "unspent", "rounds", *([] if binding is None else ["what binds"]))
-    note = ""
-    if count > _MOST_ROWS:
-        note = f"<p>The {_MOST_ROWS} of {count:,} devices with the least left.</p>"
-    return note + _table(head, rows, numbers=3 + len(uses))
+    rows = []
+    for k, i in enumerate(shown.tolist()):
+        lived = plan.rounds[plan.active[:, i], i]
+        rows.append(
+            [
+                f"{i} {plan.names[i]}" if plan.names else str(i),
+                *(cells[k] for _, cells in joules.values()),
+                percent(spare[i]),
+                f"{plan.rounds[:, i].sum():,}",
+                _span(lived),
+                *([] if binding is None else [BINDING_WORDS[binding[i]].removesuffix(" binds")]),
+            ]
+        )
+    rest = f"The {most} of {count:,} devices with the least left." if count > most else ""
+    return Table(columns, rows, rest=rest)
+
+
+def _span(rounds: NDArray[np.int64]) -> str:
+    """The fewest and the most."""
+    if not len(rounds):
+        return "none"
+    low, high = int(rounds.min()), int(rounds.max())
+    return str(low) if low == high else f"{low}–{high}"
 
 
 def assumed(plan: Account) -> str:
-    """The figures that decide the plan and that nobody gave, as a paragraph; empty without any."""
-    mine = [figure for figure in plan.figures if figure.origin.kind == "assumed"]
-    return f'<p class="why">Assumed (not given): {text(by_section(mine))}.</p>' if mine else ""
+    """The figures that decide the plan and that nobody gave; empty without any."""
+    return by_section(figure for figure in plan.figures if figure.origin.kind == "assumed")
 
 
-def figures(plan: Account) -> str:
+def figures(plan: Account) -> Table:
     """The figures that decide the plan: one row each, with its value and its origin."""
     rows = [
-        (figure.name, figure_words(figure.name, figure), str(figure.origin))
+        [figure.name, figure_words(figure.name, figure), str(figure.origin)]
         for figure in plan.figures
     ]
-    return _table(("field", "value", "origin"), rows, numbers=0)
+    return Table(_words("field", "value", "origin"), rows)
 
 
-def provenance(versions: Mapping[str, str], seeds: Sequence[int]) -> str:
-    """Software, hardware and seeds, as a list."""
+def provenance(versions: Mapping[str, str], seeds: Sequence[int]) -> list[tuple[str, str]]:
+    """Software, hardware and seeds."""
     pairs = [(str(name), str(value)) for name, value in versions.items()]
-    if len(seeds):
-        pairs.append(("seeds", ", ".join(map(str, seeds))))
-    if not pairs:
-        return "<p>Not recorded.</p>"
-    items = "".join(
-        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>"
-        for name, value in pairs
-    )
-    return f"<dl>{items}</dl>"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
-    """A table whose first ``numbers`` columns are figures, to be set flush right."""
-    classes = ['class="n"' if k < numbers else "" for k in range(len(head))]
-    top = "".join(
-        f'<th scope="col" {kind}>{html.escape(name)}</th>'
-        for name, kind in zip(head, classes, strict=True)
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td {kind}>{html.escape(cell)}</td>" for cell, kind in zip(row, classes, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{top}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    return [*pairs, ("seeds", ", ".join(map(str, seeds)))] if len(seeds) else pairs
 
 
 _NEEDED = ("iteration", "energy_j", "time_s")
@@ -300,8 +269,8 @@ class Summary:
         )
 
 
-_CHARTS = (
-    *("learning.js", "lines.js", "map.js", "rounds.js", "devices.js"),
+CHARTS = (
+    *("lines.js", "map.js", "rounds.js", "devices.js"),
     *("gantt.js", "flow.js", "report.js"),
 )
 
@@ -353,44 +322,35 @@ def _check_series(series: Mapping[str, NDArray[Any]], seeds: int, measured: Repo
 
 def render_report(view: ReportView) -> str:
     """The page as text."""
-    said = words.sentence(view.plan, view.summary, len(view.seeds), view.subject)
-    harvests = isinstance(view.plan, Plan) and view.plan.harvests
+    account, planned = view.plan, isinstance(view.plan, Plan)
+    lead, table = events(account)
     return render_page(
         "report.html",
         title=words.page_title("Run" if view.series else "Plan", view.subject),
         styles=("report.css",),
-        scripts=_CHARTS,
-        data=chart_data(view.plan, view.series, view.histogram, view.class_names),
-        summary=text(said),
+        scripts=CHARTS,
+        data=chart_data(account, view.series, view.histogram, view.class_names),
+        summary=words.sentence(account, view.summary, len(view.seeds), view.subject),
         answer=_answer(view),
-        harvest="" if harvests else "hidden",
-        beside="wide" if harvests else "",  # batteries and harvest stand beside each other
-        planned="" if isinstance(view.plan, Plan) else "hidden",
-        what="plan" if isinstance(view.plan, Plan) else "run",
-        assumed=assumed(view.plan),
-        tiles=tiles(view.plan, view.summary),
-        learning="" if view.series else "hidden",
-        score=text(view.summary.metric.label),
-        metrics=metric_switches(reported(view.plan.scenario.training)),
-        labels="" if view.histogram is not None else "hidden",
-        events=events(view.plan),
-        devices=devices(view.plan),
-        figures=figures(view.plan),
-        scenario=html.escape(view.scenario_toml or view.plan.scenario.to_toml()),
+        planned=planned,
+        assumed=assumed(account),
+        tiles=tiles(account, view.summary),
+        events={"lead": lead, "table": table},
+        devices=devices(account),
+        figures=figures(account),
+        scenario=view.scenario_toml or account.scenario.to_toml(),
         provenance=provenance(view.versions, view.seeds),
     )
 
 
-def _answer(view: ReportView) -> str:
+def _answer(view: ReportView) -> list[tuple[str, str]]:
     """What binds and what would help, why devices average as they do, and the run's notes."""
-    account = view.plan
-    planned = account.answer.text if isinstance(account, Plan) else ""
-    lines = [('class="answer" id="answer"', view.answer or planned)]
+    account, notes = view.plan, dict.fromkeys((*view.plan.notes, *view.notes))
+    lines = [("why note", note) for note in notes if note != view.answer]
     if isinstance(account, Plan):
-        lines.append(('class="why"', words.reason(account)))
-    notes = dict.fromkeys((*account.notes, *view.notes))
-    lines += [('class="why note"', note) for note in notes if note != view.answer]
-    return "\n".join(f"<p {kind}>{text(said)}</p>" for kind, said in lines if said)
+        lines = [("why", words.reason(account)), *lines]
+    planned = account.answer.text if isinstance(account, Plan) else ""
+    return [("answer", view.answer or planned), *lines]
 
 
 def write_report(path: str | Path, view: ReportView) -> None:

@@ -19,7 +19,7 @@ from joulemesh.registries import PARTITIONS
 from joulemesh.scenario import Network, Scenario, Training
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.record import gathered
-from joulemesh.views.words import Subject, device_words, model_words
+from joulemesh.views.words import Subject, device_words, few_names, model_words
 from joulemesh.world.topology import topology_of
 
 Keys = Mapping[str, tuple[str, ...]]
@@ -227,11 +227,11 @@ def _planned(plan: Plan | None, keys: Keys) -> Iterator[str]:
 def _compared(study: Comparison, keys: Keys) -> Iterator[str]:
     ran = [(row["method"], row["iterations"]) for row in study.table() if row["iterations"]]
     named = [(f"{name}{_cited(keys, f'method {name}')}", count) for name, count in ran]
-    listed = _and([f"{name} ({count:,} iterations)" for name, count in named])
+    listed = few_names([f"{name} ({count:,} iterations)" for name, count in named])
     yield f"We compared {listed} on equal {study.equal}: {_EQUAL[study.equal]}."
     left_out = [row["method"] for row in study.table() if row["iterations"] is None]
     if left_out:
-        yield f"Not able to run: {_and(left_out)}."
+        yield f"Not able to run: {few_names(left_out)}."
     if study.rates:
         rates = ", ".join(f"{rate:g}" for rate in study.rates)
         yield (
@@ -252,8 +252,8 @@ def _software(versions: Mapping[str, str], keys: Keys) -> str:
     where = versions.get("platform", "")
     kinds = dict.fromkeys(filter(None, versions.get("accelerators", "").split(", ")))
     named = ["the CPU" if kind == "cpu" else kind for kind in kinds]
-    on = f" on {_and(named)} ({where})" if named and where else ""
-    known = _and(_named(versions, ("python", "numpy", "scipy")))
+    on = f" on {few_names(named)} ({where})" if named and where else ""
+    known = few_names(_named(versions, ("python", "numpy", "scipy")))
     with_these = f" with {known}" if known else ""
     tool = f"Joulemesh {versions['joulemesh']}{_cited(keys, 'Joulemesh')}"
     return f"Everything was computed by {tool}{with_these}{on}. {_trained(versions)}".rstrip()
@@ -266,8 +266,8 @@ def _trained(versions: Mapping[str, str]) -> str:
     if not trained:
         return ""
     measured = _named(versions, [one for one in _EVALUATES if "jax" not in libraries])
-    then = f", and evaluated with {_and(measured)}" if measured else " and evaluated"
-    by = f"with {_and(trained)}"
+    then = f", and evaluated with {few_names(measured)}" if measured else " and evaluated"
+    by = f"with {few_names(trained)}"
     return f"Models were trained {by}{then}." if measured else f"Models were trained{then} {by}."
 
 
@@ -295,8 +295,3 @@ def _listed(seeds: Sequence[int]) -> str:
     if list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
         return f"seeds {seeds[0]} to {seeds[-1]}"
     return f"seeds {', '.join(map(str, seeds))}"
-
-
-def _and(words: Sequence[str]) -> str:
-    """A list in a sentence."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

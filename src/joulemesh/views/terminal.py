@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Cell",
-    "Column",
-    "fits",
-    "fitted",
-    "open_console",
-    "picture",
-    "show_row",
-    "show_table",
-    "sparkline",
-    "text_of",
-]
-
 import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
+import rich.table
 from numpy.typing import NDArray
-from rich.box import HEAVY_HEAD, Box
+from rich.box import HEAVY_HEAD, SIMPLE_HEAD, Box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.measure import Measurement
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 from joulemesh.base.errors import printable
+from joulemesh.views.table import Cell, Column, Table
 
 _UNBOUNDED = 10_000  # columns if the output is not a terminal: a file has no edge
 _BARS = "▁▂▃▄▅▆▇█"
@@ -78,37 +65,17 @@ class _Safe:
             yield Segment(text if control else printable(text, lines=True), style, control)
 
 
-Cell: TypeAlias = str | Text
-"""A cell; a text without style is shown as it is, brackets included."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table."""
-
-    name: str  # its header
-    # 0 for a column that is always shown; where there is no room for all of them, those of the
-    # highest rank are left out first
-    rank: int = 0
-    figures: bool = True  # numbers, right-justified; others are left-justified
-    # for texts that may be broken into lines, how many columns these have at least
-    prose: int | None = None
-
-
-def fits(
-    console: Console,
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[Cell]],
-    box: Box = HEAVY_HEAD,
-) -> bool:
-    """Whether a table fits the console as it is, with nothing broken or left out."""
-    return _Sheet(columns, rows).width(console, box) <= console.width
+def show_whole(table: Table, console: Console, box: Box = SIMPLE_HEAD) -> bool:
+    """Print a table if it fits the console as it is, with nothing broken or left out."""
+    fits = _Sheet(table.columns, table.whole).width(console, box) <= console.width
+    if fits:
+        show_table(console, table, box=box)
+    return fits
 
 
 def show_table(
     console: Console,
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[Cell]],
+    table: Table,
     *,
     title: str | None = None,
     caption: str | None = None,
@@ -116,22 +83,19 @@ def show_table(
     lines: bool = False,
 ) -> None:
     """Print a table without cutting a figure."""
-    table, left_out = fitted(console, columns, rows, box=box)
-    table.title, table.caption, table.show_lines = title, caption, lines
-    console.print(table, crop=False)
+    shown, left_out = fitted(console, table, box=box)
+    shown.title, shown.caption, shown.show_lines = title, caption or table.rest or None, lines
+    console.print(shown, crop=False)
     if left_out:
         console.print(left_out)
 
 
 def fitted(
-    console: Console,
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[Cell]],
-    *,
-    box: Box = HEAVY_HEAD,
-) -> tuple[Table, Text]:
+    console: Console, table: Table, *, box: Box = HEAVY_HEAD
+) -> tuple[rich.table.Table, Text]:
     """The table that `show_table` prints, and the line that names the columns left out."""
-    rows = [[_printable(cell) for cell in row] for row in rows]
+    columns = table.columns
+    rows = [[_printable(cell) for cell in row] for row in table.whole]
     kept, broken = list(range(len(columns))), False
     while True:
         sheet = _Sheet(
@@ -144,11 +108,11 @@ def fitted(
         if broken:
             kept.remove(last)
         broken = True
-    table = sheet.table(box, spare)
+    shown = sheet.table(box, spare)
     if spare < 0:
-        table.width = console.width - spare
+        shown.width = console.width - spare
     left_out = [column.name for k, column in enumerate(columns) if k not in kept]
-    return table, Text(f"not shown: {', '.join(left_out)}" if left_out else "", style="dim")
+    return shown, Text(f"not shown: {', '.join(left_out)}" if left_out else "", style="dim")
 
 
 def _printable(cell: Cell) -> Cell:
@@ -188,7 +152,7 @@ class _Sheet:
         free = console.options.update(width=_UNBOUNDED)
         return Measurement.get(console, free, self.table(box, 0)).maximum
 
-    def table(self, box: Box, spare: int) -> Table:
+    def table(self, box: Box, spare: int) -> rich.table.Table:
         """The table, with ``spare`` columns of the console more than the least."""
         widths = list(self.least)
         while spare > 0 and widths != self.most:
@@ -199,7 +163,7 @@ class _Sheet:
                 grown = min(step, want, spare)
                 widths[k] += grown
                 spare -= grown
-        table = Table(header_style="bold", box=box, pad_edge=False)
+        table = rich.table.Table(header_style="bold", box=box, pad_edge=False)
         for column, header, width in zip(self.columns, self.headers, widths, strict=True):
             right = column.figures and column.prose is None
             table.add_column(

@@ -1,13 +1,15 @@
-"""The page of a tuning."""
+"""A tuning: its tables for a terminal or a page, and its page."""
 
 from __future__ import annotations
 
-__all__ = ["render_tuning"]
-
-import html
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.text import Text
 
 from joulemesh.base.errors import JoulemeshError
 from joulemesh.base.units import duration, energy
@@ -15,58 +17,202 @@ from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import plan as plan_of
 from joulemesh.study.record import gathered
 from joulemesh.study.statistics import Estimate, estimate
-from joulemesh.study.tuning import Final, Judged, Tuned, front
-from joulemesh.views import report, words
+from joulemesh.study.tuning import Final, Judged, Rung, Tuned, front
+from joulemesh.views import words
 from joulemesh.views.charts import flow_data, gantt_data
 from joulemesh.views.page import render_page
-from joulemesh.views.tables import (
-    difference_words,
-    figure_text,
-    figure_words,
-    own_heading,
-    share_words,
-    tuning_reasons,
-)
+from joulemesh.views.report import provenance
+from joulemesh.views.table import NONE, Column, Table
+from joulemesh.views.terminal import show_table
+from joulemesh.views.words import few_names, figure_text, own_heading
 
 _FIRST_ROWS, _MOST_ROWS = 15, 300
+_MOST_PRINTED, _MOST_REASONS = 10, 6
+_UNITS = {"score": "", "energy-to": "J", "time-to": "s"}
+
+# The tables -------------------------------------------------------------------------------------
+
+
+def finals(found: Tuned) -> Table:
+    """The winner beside the scenario as it is, on fresh seeds."""
+    metric, wanted = found.objective.metric, found.objective.target is not None
+    target = [f"{found.objective}"] if wanted else []
+    names = [metric.heading, own_heading(metric), *target, "iterations", "energy", "time"]
+    rows = []
+    for label, one in found.finals:
+        own, devices = estimate(one.accuracy), estimate(one.device_accuracy)
+        rows.append(
+            [
+                label if not one.candidate.changes else f"{label}: {one.candidate.name}",
+                *(_figure(value, share=metric.share) for value in (own, devices)),
+                *([figure_words(found, found.figure(one))] if wanted else []),
+                f"{one.iterations:,}",
+                energy(one.energy_j),
+                duration(one.time_s),
+            ]
+        )
+    return Table([Column("plan", figures=False, prose=30), *map(Column, names)], rows, "tuned")
+
+
+def candidates(found: Tuned, most: int) -> Table:
+    """Every candidate that was trained with its scores, the one that came furthest first."""
+    last: dict[int, dict[int, Judged]] = {}
+    for number, rung in enumerate(found.rungs):
+        for one in rung.rows:
+            last.setdefault(one.candidate, {})[number] = one
+    order = dict.fromkeys(one.candidate for rung in reversed(found.rungs) for one in rung.rows)
+    rows = []
+    for number in list(order)[:most]:
+        priced = found.priced[number]
+        rows.append(
+            [
+                priced.candidate.name,
+                priced.scheme,
+                *(_score(found, last[number].get(k)) for k in range(len(found.rungs))),
+                f"{priced.iterations:,}",
+                f"{priced.rounds:,}",
+                energy(priced.energy_j),
+                duration(priced.time_s),
+            ]
+        )
+    columns = [
+        Column("candidate", figures=False, prose=30),
+        Column("scheme", rank=2, figures=False),
+        *(Column(f"with {share_words(rung)}") for rung in found.rungs),
+        Column("iterations", rank=2),
+        Column("local rounds", rank=2),
+        Column("energy", rank=1),
+        Column("time", rank=1),
+    ]
+    return Table(columns, rows, "tuned", first=_FIRST_ROWS)
+
+
+def dropped(found: Tuned) -> Table:
+    """Why candidates were not trained, each kind of reason once."""
+    columns = [Column(name, figures=False) for name in ("how many", "what", "for instance")]
+    rows = [[f"{count:,}", why, reason] for why, reason, count in tuning_reasons(found)]
+    return Table(columns, rows, "tuned")
+
+
+def _each_dropped(found: Tuned) -> Table:
+    lost, columns = found.offer.dropped, ("number", "candidate", "what", "why")
+    rows = [
+        [str(one.candidate.number), one.candidate.name, one.why, one.reason]
+        for one in lost[:_MOST_ROWS]
+    ]
+    more = len(lost) - len(rows)
+    rest = f"… and {more:,} more, in candidates.csv." if more > 0 else ""
+    return Table([Column(name, figures=False) for name in columns], rows, "tuned", rest=rest)
+
+
+def _figure(value: Estimate, unit: str = "", *, share: bool = True) -> str:
+    if math.isnan(value.mean):
+        return "–"
+    half = None if math.isnan(value.half) else value.half
+    return figure_text(value.mean, half, unit, share=share)
+
+
+def figure_words(found: Tuned, value: Estimate) -> str:
+    """The objective's figure with its interval; how many seeds reach the target if not all do."""
+    if found.objective.target is not None and value.seeds < len(found.fresh):
+        return f"{value.seeds} of {len(found.fresh)} seeds"
+    share = found.objective.metric.share
+    return _figure(value, _UNITS[found.objective.kind], share=share)
+
+
+def _score(found: Tuned, one: Judged | None) -> str:
+    return NONE if one is None or one.score is None else found.objective.text(one.score)
+
+
+def share_words(rung: Rung) -> str:
+    """The share of the budget that a rung's candidates get."""
+    return f"{100 * rung.share:.3g} %" if rung.share < 0.01 else f"{100 * rung.share:.0f} %"
+
+
+def tuning_reasons(found: Tuned) -> list[tuple[str, str, int]]:
+    """Why candidates were dropped: kind, the first of its reasons, and how many; most first."""
+    counts: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], str] = {}
+    for one in found.offer.dropped:
+        key = (one.why, one.reason if one.why == "refused" else "")
+        counts[key] += 1
+        first.setdefault(key, one.reason)
+    return [(key[0], first[key], count) for key, count in counts.most_common()]
+
+
+# In a terminal ----------------------------------------------------------------------------------
+
+
+def show_tuning(found: Tuned, console: Console) -> None:
+    """Print the winner beside the scenario as it is, the best candidates, and what was dropped."""
+    show_table(console, finals(found), box=SIMPLE_HEAD)
+    console.print(Text(difference_words(found)))
+    for names, note in gathered((label, final.notes) for label, final in found.finals):
+        console.print(Text.assemble((f"{names}: ", "bold"), note))
+    console.print(Text("candidates with a share of the budget, those that came furthest first"))
+    show_table(console, candidates(found, _MOST_PRINTED), box=SIMPLE_HEAD)
+    total = len(found.offer.kept) + len(found.offer.dropped)
+    console.print(Text(f"{total:,} candidates priced, {len(found.offer.kept):,} trained"))
+    for why, reason, count in tuning_reasons(found)[:_MOST_REASONS]:
+        console.print(Text.assemble((f"{why} ({count}): ", "bold"), reason))
+
+
+def difference_words(found: Tuned) -> str:
+    """How the winner differs from the scenario as it is, in one sentence."""
+    seeds = len(found.fresh)
+    on = f"{seeds} fresh seed{'s' if seeds > 1 else ''} and {found.test_samples:,} test samples"
+    if found.given is None:
+        return f"The scenario as it is has no plan; the winner is reported on {on}."
+    if found.given is found.winner:
+        return f"No candidate was found better than the scenario as it is; reported on {on}."
+    difference = found.difference
+    if difference is None or math.isnan(difference.mean):
+        return f"The difference is not known: too few seeds reach the target on {on}."
+    unit = _UNITS[found.objective.kind]
+    metric = found.objective.metric
+    points = f"points of {metric.label}" if metric.share else f"of {metric.label}"
+    what = {"": points, "J": "of energy", "s": "of time"}[unit]
+    sign = "−" if difference.mean < 0 else "+"
+    size = Estimate(abs(difference.mean), difference.half, difference.seeds)
+    sure = ""
+    if difference.half > 0 and abs(difference.mean) <= difference.half:
+        sure = ": within the 95 % interval of no difference"
+    figure = _figure(size, unit, share=metric.share)
+    text = f"Winner minus as given: {sign}{figure} {what} (95 % interval, paired"
+    return f"{text} by seed, {on}){sure}."
+
+
+# The page ---------------------------------------------------------------------------------------
 
 
 def render_tuning(
     found: Tuned, *, versions: Mapping[str, str] | None = None, when: str = ""
 ) -> str:
     """The page as text."""
-    subject, data = words.Subject(found.scenario.name, when), _data(found)
+    subject, label = words.Subject(found.scenario.name, when), found.objective.metric.label
+    known = {**(versions or {}), "seeds of the rungs": ", ".join(map(str, found.seeds))}
+    said = gathered((label, one.notes) for label, one in found.finals)
     return render_page(
         "tuning.html",
         title=words.page_title("Tuning", subject),
         styles=("report.css", "comparison.css", "tuning.css"),
-        scripts=("gantt.js", "flow.js", "tuning.js"),
-        data=data,
-        iterations="" if data["gantt"] else "hidden",
-        flowing="" if data["flow"] else "hidden",
-        summary=report.text(_sentence(found)),
-        terms=report.text(difference_words(found)),
-        score=report.text(_capital(found.objective.metric.label)),
-        winner=_finals(found),
-        legend=report.text(_legend(found)),
-        rungs=report.text(_rungs_words(found)),
-        candidates=_candidates(found),
-        dropped=_dropped(found),
-        best=html.escape(found.best.to_toml()),
-        space=_space(found),
-        scenario=html.escape(found.scenario.to_toml()),
-        provenance=report.provenance(
-            {**(versions or {}), "seeds of the rungs": _listed(found.seeds)}, found.fresh
-        ),
+        scripts=("lines.js", "gantt.js", "flow.js", "tuning.js"),
+        data=_data(found),
+        summary=_sentence(found),
+        terms=difference_words(found),
+        score=label[0].upper() + label[1:],
+        winner=finals(found),
+        notes=[f"{who}: {note}" for who, note in said],
+        legend=_legend(found),
+        rungs=_rungs_words(found),
+        candidates=candidates(found, _MOST_ROWS),
+        dropped=dropped(found),
+        each=_each_dropped(found),
+        best=found.best.to_toml(),
+        space=[(name, ", ".join(map(str, one))) for name, one in found.space.to_dict().items()],
+        scenario=found.scenario.to_toml(),
+        provenance=provenance(known, found.fresh),
     )
-
-
-def _capital(label: str) -> str:
-    return label[0].upper() + label[1:]
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 def _sentence(found: Tuned) -> str:
@@ -83,128 +229,22 @@ def _sentence(found: Tuned) -> str:
 def _legend(found: Tuned) -> str:
     return (
         f"Means of {len(found.fresh)} fresh seeds ± half the 95 % interval (Student's t), on "
-        f"{found.test_samples:,} test samples that no choice was made by."
+        f"{found.test_samples:,} test samples that no choice was made by; iterations are "
+        "communication rounds."
     )
 
 
 def _rungs_words(found: Tuned) -> str:
     steps = [f"{len(rung.rows):,} with {share_words(rung)}" for rung in found.rungs]
-    listed = steps[0] if len(steps) == 1 else f"{', '.join(steps[:-1])} and {steps[-1]}"
     return (
-        f"Candidates trained: {listed} of the joules, seconds and iterations, each at "
-        f"{_seeds(len(found.seeds))} (the same for all) and judged on {found.test_samples:,} test "
-        "samples by the mean of all devices' models."
+        f"Candidates trained: {few_names(steps)} of the joules, seconds and iterations, each "
+        f"at {_seeds(len(found.seeds))} (the same for all) and judged on {found.test_samples:,} "
+        "test samples by the mean of all devices' models."
     )
 
 
 def _seeds(count: int) -> str:
     return f"{count} seed" if count == 1 else f"{count} seeds"
-
-
-def _finals(found: Tuned) -> str:
-    target = [] if found.objective.target is None else [str(found.objective)]
-    metric = found.objective.metric
-    scores = (metric.heading, own_heading(metric).replace("'", "’"))
-    head = ("", *scores, *target, "iterations", "energy", "time")
-    rows = [_final(found, label, one) for label, one in found.finals]
-    said = gathered((label, one.notes) for label, one in found.finals)
-    notes = [f'<p class="why note">{report.text(f"{who}: {note}")}</p>' for who, note in said]
-    return "\n".join([_table(head, rows, numbers=len(head) - 1), *notes])
-
-
-def _final(found: Tuned, label: str, one: Final) -> list[str]:
-    name = label if label == one.candidate.name else f"{label}: {one.candidate.name}"
-    share = found.objective.metric.share
-    both = (estimate(one.accuracy), estimate(one.device_accuracy))
-    cells = [name, *(_figure(value, share=share) for value in both)]
-    if found.objective.target is not None:
-        cells.append(figure_words(found, found.figure(one)))
-    return [*cells, f"{one.iterations:,}", energy(one.energy_j), duration(one.time_s)]
-
-
-def _figure(value: Estimate, *, share: bool) -> str:
-    if math.isnan(value.mean):
-        return "–"
-    half = None if math.isnan(value.half) else value.half
-    return figure_text(value.mean, half, share=share)
-
-
-def _candidates(found: Tuned) -> str:
-    """Every candidate that was trained, the one that came furthest first."""
-    last: dict[int, dict[int, Judged]] = {}
-    for number, rung in enumerate(found.rungs):
-        for one in rung.rows:
-            last.setdefault(one.candidate, {})[number] = one
-    order = dict.fromkeys(one.candidate for rung in reversed(found.rungs) for one in rung.rows)
-    shares = [share_words(rung) for rung in found.rungs]
-    head = ("candidate", "scheme", *shares, "iterations", "rounds", "energy", "time")
-    rows = []
-    for number in list(order)[:_MOST_ROWS]:
-        priced = found.priced[number]
-        scores = [_score(found, last[number].get(k)) for k in range(len(found.rungs))]
-        figures = (f"{priced.iterations:,}", f"{priced.rounds:,}")
-        prices = (energy(priced.energy_j), duration(priced.time_s))
-        rows.append([priced.candidate.name, priced.scheme, *scores, *figures, *prices])
-    shown = _table(head, rows[:_FIRST_ROWS], numbers=len(head) - 2)
-    if len(rows) <= _FIRST_ROWS:
-        return shown
-    rest = _table(head, rows[_FIRST_ROWS:], numbers=len(head) - 2)
-    count = f"{len(rows) - _FIRST_ROWS:,} more"
-    return f"{shown}<details><summary>{count}</summary>{rest}</details>"
-
-
-def _score(found: Tuned, one: Judged | None) -> str:
-    if one is None:
-        return ""
-    return "–" if one.score is None else found.objective.text(one.score)
-
-
-def _dropped(found: Tuned) -> str:
-    rows = [[f"{count:,}", why, reason] for why, reason, count in tuning_reasons(found)]
-    if not rows:
-        return "<p>None: every candidate was trained.</p>"
-    every = [
-        [str(one.candidate.number), one.candidate.name, one.why, one.reason]
-        for one in found.offer.dropped[:_MOST_ROWS]
-    ]
-    more = len(found.offer.dropped) - len(every)
-    rest = f"<p>… and {more:,} more, in candidates.csv.</p>" if more > 0 else ""
-    each = _table(("number", "candidate", "what", "why"), every, numbers=0)
-    return (
-        f"{_table(('how many', 'what', 'for instance'), rows, numbers=0)}"
-        f'<details class="long"><summary>Each of them</summary>{each}{rest}</details>'
-    )
-
-
-def _space(found: Tuned) -> str:
-    said = {name: ", ".join(map(str, values)) for name, values in found.space.to_dict().items()}
-    items = "".join(
-        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(values)}</dd></div>"
-        for name, values in said.items()
-    )
-    return f"<dl>{items}</dl>"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> str:
-    """A table; the last ``numbers`` columns are figures, set flush right."""
-    first = len(head) - numbers
-    top = "".join(
-        f'<th scope="col"{" class=n" if k >= first else ""}>{html.escape(name)}</th>'
-        for k, name in enumerate(head)
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{' class=n' if k >= first else ''}>{report.text(cell)}</td>"
-            for k, cell in enumerate(row)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return (
-        '<div class="scroll" tabindex="0"><table class="tuned"><thead><tr>'
-        f"{top}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
 
 
 def _data(found: Tuned) -> dict[str, Any]:

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Subject",
-    "by_section",
-    "device_words",
-    "figure_words",
-    "learned",
-    "model_words",
-    "page_title",
-    "percent",
-    "reason",
-    "sentence",
-    "value_words",
-]
-
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from joulemesh.base.units import duration, energy, si, unit_of
+from joulemesh.base.units import duration, energy, prefixed, si, unit_of
 from joulemesh.data.dataset import dataset_words
+from joulemesh.metrics import Metric, Reported, further_of, score_metric
+from joulemesh.models.curves import Curve
 from joulemesh.planning.notes import Figure
 from joulemesh.planning.plan import Account, Plan
 from joulemesh.registries import MODELS
@@ -31,6 +20,7 @@ from joulemesh.scenario import Scenario
 from joulemesh.scenario.profiles import DEVICES
 
 if TYPE_CHECKING:
+    from joulemesh.training.trace import Trace
     from joulemesh.views.report import Summary
 
 
@@ -102,7 +92,12 @@ def sentence(account: Account, summary: Summary, seeds: int, subject: Subject | 
         subject or Subject(),
         verb="are to learn" if planned else "learned",
     )
-    times = "1 iteration" if account.iterations == 1 else f"{account.iterations:,} iterations"
+    n = account.iterations
+    times = (
+        "1 iteration (communication round)"
+        if n == 1
+        else f"{n:,} iterations (communication rounds)"
+    )
     if isinstance(account, Plan):
         by = f", averaging {account.timeline.scheme.kind.words},"
     else:
@@ -176,3 +171,130 @@ def by_section(figures: Iterable[Figure]) -> str:
         section, _, field = figure.name.partition(".")
         groups.setdefault(section, []).append(f"{field} {figure_words(field, figure)}")
     return "; ".join(f"[{section}] {', '.join(words)}" for section, words in groups.items())
+
+
+def few_names(names: Sequence[str], most: int = 12) -> str:
+    """Names as a list in a sentence; of many the first, and how many more there are."""
+    more = len(names) - most
+    if more > 0:
+        return f"{', '.join(names[:most])} and {more:,} more"
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+# Figures with their intervals ------------------------------------------------------------------
+
+_NO_WIDTH = 1e-6
+_TO_TARGET = ("energy_to_target_j", "time_to_target_s")
+
+
+def figure_text(
+    value: float | None, half: float | None, unit: str = "", *, share: bool = True
+) -> str:
+    """A figure with its interval, as text."""
+    if value is None:
+        return "–"
+    if not unit and not share:
+        digits = max(0, 2 - math.floor(math.log10(max(abs(value), 0.1))))
+        return f"{value:.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
+    if not unit:
+        return f"{100 * value:.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
+    scale, name = prefixed(value, unit)
+    digits = max(0, 2 - math.floor(math.log10(abs(value) / scale))) if value else 0
+    if half is None or half / scale < 0.5 * 10.0**-digits:  # as good as the same at every seed
+        return si(value, unit)
+    return f"{value / scale:.{digits}f} ± {half / scale:.{digits}f} {name}"
+
+
+def own_heading(metric: Metric) -> str:
+    """What the column of the devices' own scores is called."""
+    return "devices' own [%]" if metric.share else "devices' own"
+
+
+def difference_text(value: float | None, half: float | None, *, share: bool = True) -> str:
+    """A difference of accuracies in per cent; an asterisk where its interval excludes 0."""
+    if value is None:
+        return "–"
+    text = ("−" if value < 0 else "+") + figure_text(abs(value), half, share=share)
+    return f"{text} *" if half is not None and abs(value) > half > _NO_WIDTH else text
+
+
+def target_text(row: Mapping[str, Any], name: str, unit: str) -> str:
+    """What it took to reach the target, with its interval over seeds; or how many seeds did."""
+    if row[name] is not None:
+        return figure_text(row[name], row[f"{name}_ci95"], unit)
+    return f"{row['reached']} of {row['seeds']} seeds" if row["reached"] else "not reached"
+
+
+def open_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """How far evaluations leave energy and time to the target open, at most; or nothing."""
+    found, every = [], list(rows)
+    for name, unit in zip(_TO_TARGET, ("J", "s"), strict=True):
+        errors = [row[f"{name}_error"] for row in every if row.get(f"{name}_error")]
+        found += [si(max(errors), unit)] if errors else []
+    if not found:
+        return ""
+    return f"interpolated between evaluations, to within {' and '.join(found)}"
+
+
+# What a run reached ----------------------------------------------------------------------------
+
+
+def target_words(found: Mapping[str, Any], seeds: int) -> str:
+    """One sentence's worth."""
+    joules, seconds = _texts(found, seeds)
+    if found["energy_to_target_j"] is None:
+        return f"{found['target_words']}: {joules}"
+    unsure = open_text([found])
+    given = f", {unsure}" if unsure else ""
+    return f"{found['target_words']} after {joules} and {seconds}{given}"
+
+
+def target_tile(found: Mapping[str, Any], seeds: int) -> tuple[str, str, str]:
+    """A tile of a report: its name, the figure, and a note."""
+    joules, seconds = _texts(found, seeds)
+    note = "" if found["time_to_target_s"] is None else f"time {seconds}"
+    unsure = open_text([found])
+    note += f"; {unsure}" if unsure else ""
+    metric = score_metric(found["target_metric"])
+    return f"energy to {metric.text(found['target'])} {metric.label}", joules, note
+
+
+def _texts(found: Mapping[str, Any], seeds: int) -> tuple[str, str]:
+    row = {**found, "seeds": seeds}
+    units = (("energy_to_target_j", "J"), ("time_to_target_s", "s"))
+    joules, seconds = (target_text(row, name, unit) for name, unit in units)
+    return joules, seconds
+
+
+def metric_text(figure: float, of: Metric | Curve) -> str:
+    """A figure of a metric: a share in per cent, anything else with four digits."""
+    return percent(figure) if of.share else f"{figure:.4g}"
+
+
+def _weakest(last: Trace, metric: Metric) -> float | None:
+    """The worst figure among devices and seeds; None where devices are not measured."""
+    if not metric.devices:
+        return None
+    ends = last.own[f"device_{metric.name}_{metric.weakest}"]
+    return float(ends.min() if metric.weakest == "min" else ends.max())
+
+
+def metric_tiles(last: Trace, measured: Reported) -> tuple[tuple[str, str, str], ...]:
+    """Of each further metric: what it is called, its final figure, and a note on devices."""
+    tiles = []
+    for metric in further_of(*measured):
+        weakest = _weakest(last, metric)
+        note = "mean model" if weakest is None else f"weakest device {metric_text(weakest, metric)}"
+        figure = float(last.own[f"test_{metric.name}"].mean())
+        tiles.append((f"test {metric.label}", metric_text(figure, metric), note))
+    return tuple(tiles)
+
+
+def metric_words(last: Trace, measured: Reported) -> dict[str, str]:
+    """Of each further metric, by name, its final figures in words."""
+    return {
+        name: f"{figure}; {note}"
+        for (_, figure, note), name in zip(
+            metric_tiles(last, measured), (m.name for m in further_of(*measured)), strict=True
+        )
+    }

@@ -23,8 +23,7 @@ from joulemesh.study.compare import DEFAULT_METHODS
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.record import Entry
 from joulemesh.training.jax.engine import Engine
-from joulemesh.views.comparison import render_comparison
-from joulemesh.views.tables import show_comparison
+from joulemesh.views.comparison import render_comparison, show_comparison
 
 Seven = tuple[Comparison, list[Engine]]
 NASTY = '</script><b>&"$title'
@@ -114,13 +113,14 @@ def test_a_page_that_asks_for_nothing_and_escapes_everything(mixed: Comparison) 
     assert not re.search(r"@import|url\(|https:|fetch\(", text)
     assert "<b>" not in text
     data = json.loads(page.scripts[0])
-    assert [method["name"] for method in data["methods"]] == list(DEFAULT_METHODS)
-    first = mixed.entries[0]
-    shown = data["methods"][0]
-    np.testing.assert_allclose(shown["joules"], first.energy_j.mean(axis=1), rtol=1e-4)
-    np.testing.assert_allclose(
-        shown["test_accuracy"]["mean"], first.curves["test_accuracy"].mean(axis=1), rtol=1e-4
-    )
+    chart = data["learning"]
+    score = next(one for one in chart["along"] if one["key"] == "test_accuracy")
+    assert [line["text"] for line in score["lines"]] == list(DEFAULT_METHODS)
+    first, line = mixed.entries[0], score["lines"][0]
+    joules = chart["points"][line["points"]]["joules"]
+    np.testing.assert_allclose(joules, first.energy_j.mean(axis=1), rtol=1e-4)
+    accuracy = first.curves["test_accuracy"].mean(axis=1)
+    np.testing.assert_allclose(line["mean"], accuracy, rtol=1e-4)
     for name in ("Equal batteries", "paired by seed", "[devices]", "why: &lt;/script&gt;"):
         assert name in text
 
@@ -139,8 +139,8 @@ def test_a_page_says_what_was_learned_when_and_by_which_methods(
     for name in DEFAULT_METHODS:
         method = lookup(name)
         assert method.citation is not None
-        said = f"<dt>{name}</dt><dd>{html.escape(method.description)}"
-        assert f"{said}<cite>{html.escape(str(method.citation))}</cite></dd>" in text
+        said = f"<dt>{name}</dt><dd>{method.description}"
+        assert f"{said}<cite>{method.citation}</cite></dd>" in html.unescape(text)
 
 
 def test_curves_and_summary_say_how_many_samples_they_rest_on(seven: Seven) -> None:

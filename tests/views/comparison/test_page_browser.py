@@ -49,7 +49,7 @@ def test_it_draws_and_switches(page: Browser) -> None:
         page.click(f"#curves button[data-y={curve}]")
         assert page.evaluate(LINES) == 7
         assert page.evaluate(BROKEN) == 0
-    page.click("#curves .legend button[data-method=pens]")
+    page.click("#curves .legend button[data-line=pens]")
     assert page.evaluate(LINES) == 6
     assert page.errors == []
 
@@ -70,13 +70,13 @@ def test_it_reads_in_per_cent_with_intervals(page: Browser) -> None:
 def test_the_method_that_is_pointed_at_comes_forward(page: Browser) -> None:
     x, y = page.evaluate(
         "(() => { document.querySelector('#curves').scrollIntoView();"
-        "const p = document.querySelector('#curves path.line[data-method=pens]');"
+        "const p = document.querySelector('#curves path.line[data-line=pens]');"
         "const q = p.getPointAtLength(p.getTotalLength() / 2).matrixTransform(p.getScreenCTM());"
         "return [q.x, q.y]; })()"
     )
     page.settle()
     page.move(x, y)
-    near = "[...document.querySelectorAll('#curves path.near')].map(e => e.dataset.method)"
+    near = "[...document.querySelectorAll('#curves path.near')].map(e => e.dataset.line)"
     assert len(set(page.evaluate(near))) == 1
     assert page.evaluate("document.querySelectorAll('#curves path.far').length") == 12
     page.move(5, 5)
@@ -89,7 +89,7 @@ def test_the_legend_says_that_it_can_be_clicked(page: Browser) -> None:
         "click or tap a method to hide or show it",
         "bands: 95 % intervals over seeds",
     ]
-    button = "document.querySelector('#curves .legend button[data-method=pens]')"
+    button = "document.querySelector('#curves .legend button[data-line=pens]')"
     assert page.evaluate(f"getComputedStyle({button}).cursor") == "pointer"
 
 

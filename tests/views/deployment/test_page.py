@@ -24,8 +24,14 @@ from joulemesh.deploy.record.history import (
 )
 from joulemesh.deploy.record.receipt import Receipt, planned, simulated
 from joulemesh.planning.plan import Plan
-from joulemesh.views.deployment.charts import Curve, chart_data, event_words
-from joulemesh.views.deployment.page import DeploymentView, render_deployment, tiles
+from joulemesh.views.deployment import (
+    Curve,
+    DeploymentView,
+    chart_data,
+    event_words,
+    render_deployment,
+    tiles,
+)
 from joulemesh.views.words import Subject
 from tests.browser import Browser
 from tests.deploy.journals import Fleet, Outage
@@ -88,7 +94,7 @@ def test_a_whole_page_that_asks_for_nothing(fleet: Fleet) -> None:
 
 
 def test_links_of_devices_on_one_machine_say_what_they_mean(fleet: Fleet) -> None:
-    apart, together = (tiles(make_view(fleet, together=one)) for one in (False, True))
+    apart, together = (str(tiles(make_view(fleet, together=one))) for one in (False, True))
     assert "median of" in apart
     assert "which has no links" not in apart
     assert "how fast one machine handles messages, which has no links" in together
@@ -121,15 +127,22 @@ def test_before_any_journal_the_flow_is_the_plan_s_and_says_so(fleet: Fleet) -> 
     assert "send" in [one["key"] for one in flow["uses"]]
 
 
+def curve_of(chart: dict[str, Any], key: str, kind: str) -> list[float]:
+    (along,) = [one for one in chart["along"] if one["key"] == key]
+    return next(line["mean"] for line in along["lines"] if line["key"] == kind)
+
+
 def test_the_charts_have_the_receipts_figures(fleet: Fleet) -> None:
     view = make_view(fleet, curve=make_curve(fleet.plan))
     data = read_data(render_deployment(view))
     receipt = view.receipt
     for kind in ("planned", "simulated", "metered"):
         joules = np.nansum(getattr(receipt, kind).joules)
-        assert data["costs"]["joules"][kind][-1] == pytest.approx(joules, rel=1e-5)
         seconds = np.nansum(np.nanmax(getattr(receipt, kind).seconds, axis=1))
-        assert data["costs"]["seconds"][kind][-1] == pytest.approx(seconds, rel=1e-5)
+        assert curve_of(data["costs"], "joules", kind)[-1] == pytest.approx(joules, rel=1e-5)
+        assert curve_of(data["costs"], "seconds", kind)[-1] == pytest.approx(seconds, rel=1e-5)
+        each = curve_of(data["costs"], "joules per iteration", kind)
+        assert np.nansum(np.array(each, float)) == pytest.approx(joules, rel=1e-4)
     assert data["bars"]["joules"]["metered"] == pytest.approx(receipt.spent_j.tolist(), rel=1e-4)
     assert data["metered"] == {"joules": "charged", "seconds": "measured"}
     rows, columns = data["cells"]["shape"]
@@ -143,8 +156,9 @@ def test_the_charts_have_the_receipts_figures(fleet: Fleet) -> None:
     )
     shares = [one["measured"] / one["planned"] for one in data["links"]]
     assert shares == pytest.approx([0.9] * len(shares), rel=0.1)
-    assert data["learning"]["measured"]["iteration"] == [5, 10, 12]
-    assert data["learning"]["measured"]["count"] == [3, 4, 4]
+    (measured,) = [one for one in data["learning"]["along"][0]["lines"] if one["key"] == "metered"]
+    assert data["learning"]["points"][measured["points"]]["iterations"] == [5, 10, 12]
+    assert measured["counts"] == [3, 4, 4]
 
 
 def test_the_time_line_shows_who_was_away(fleet: Fleet) -> None:
@@ -272,7 +286,7 @@ def test_it_draws_answers_and_fits(
     browser.scheme(scheme)
     browser.open(path)
     browser.settle()
-    pressed = ("across=joules", "quantity=seconds", "form=each", "bar=seconds", "map=seconds")
+    pressed = ("x=joules", "y=seconds per iteration", "bar=seconds", "map=seconds")
     for button in (f'[data-{one.replace("=", "=" + chr(34))}"]' for one in pressed):
         browser.click(button)
         assert browser.evaluate(f"document.querySelector('{button}').ariaPressed") == "true"

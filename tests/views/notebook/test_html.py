@@ -17,7 +17,8 @@ from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.record import Entry
 from joulemesh.study.result import Result
-from joulemesh.views.notebook import curve_svg
+from joulemesh.views.charts import curves, few_digits, line
+from joulemesh.views.notebook import _sketch
 from tests.browser import Browser
 from tests.views.publication.studies import study
 
@@ -137,6 +138,7 @@ def test_a_comparison_is_shown(comparison: Comparison) -> None:
     tags = whole(comparison._repr_html_())
     assert tags.seen.count("tr") == 3
     assert "fixed:1" in tags.text
+    assert tags.seen.count("polyline") == tags.seen.count("polygon") == 2
 
 
 def test_the_frames_of_a_comparison(comparison: Comparison) -> None:
@@ -175,18 +177,22 @@ def test_what_is_printed_is_one_line(
     assert f"{scenario.devices.count - 1} links" in repr(many)
 
 
+def sketch(x: list[int], y: list[float], **look: bool) -> dict[str, Any]:
+    drawn = {"lines": [line("a", "a", "a", few_digits(np.array(y)))], **look}
+    return _sketch(curves([{"iterations": x}], [drawn]))
+
+
 def test_a_curve_by_hand() -> None:
-    drawn = curve_svg(np.array([1, 11]), np.array([0.0, 2.0]), zero=True)
+    drawn = sketch([1, 11], [0.0, 2.0], zero=True)
     # From the lower left to the upper right of the frame 44..350 × 8..128.
-    assert 'points="44.0,128.0 350.0,8.0"' in drawn
-    assert ">11</text>" in drawn
-    flat = curve_svg(np.array([5]), np.array([0.3]), percent=True)
-    assert 'points="44.0,128.0"' in flat
-    assert "30.0&nbsp;%" in flat
-    lost = curve_svg(np.array([1, 2]), np.array([np.nan, np.nan]))
-    assert "no finite figure" in lost
-    part = curve_svg(np.array([1, 2, 3]), np.array([1.0, np.nan, 2.0]))
-    assert "nan" not in part
+    assert drawn["lines"][0]["points"] == "44.0,128.0 350.0,8.0"
+    assert [label[3] for label in drawn["labels"]] == ["0", "2", "1", "11"]
+    flat = sketch([5], [0.3], share=True)
+    assert flat["lines"][0]["points"] == "44.0,128.0"
+    assert flat["labels"][0][3] == "30.0 %"
+    assert sketch([1, 2], [np.nan, np.nan]) == {"empty": True}
+    part = sketch([1, 2, 3], [1.0, np.nan, 2.0])
+    assert part["lines"][0]["points"] == "44.0,128.0 350.0,8.0"
 
 
 CONTRAST = """(() => {

@@ -10,12 +10,20 @@ from hypothesis import strategies as st
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.views.latex import Tex, booktabs, escape
+from joulemesh.views.table import Column, Table
 
 TABLE: dict[str, Any] = {"caption": "What it costs.", "label": "tab:cost"}
 
 
+def table(names: list[str], rows: list[list[str]], words: int = 1) -> Table:
+    """A table whose first columns are words."""
+    return Table([Column(name, figures=k >= words) for k, name in enumerate(names)], rows)
+
+
 def test_a_table_has_rules_caption_label_and_notes() -> None:
-    text = booktabs(["method", "J"], [["a", "1"], ["b", "2"]], notes=["50 % of it."], **TABLE)
+    text = booktabs(
+        table(["method", "J"], [["a", "1"], ["b", "2"]]), notes=["50 % of it."], **TABLE
+    )
     lines = [line.strip() for line in text.splitlines()]
     assert lines == [
         r"% Needs \usepackage{booktabs}.",
@@ -38,21 +46,22 @@ def test_a_table_has_rules_caption_label_and_notes() -> None:
 
 
 def test_a_wide_table_floats_over_both_columns() -> None:
-    text = booktabs(["a", "b"], [["1", "2"]], align="cc", wide=True, **TABLE)
+    text = booktabs(table(["a", "b"], [["1", "–"]], words=0), wide=True, **TABLE)
     assert r"\begin{table*}[t]" in text
     assert r"\end{table*}" in text
-    assert "{@{}cc@{}}" in text
+    assert "{@{}rr@{}}" in text
+    assert r"1 & -- \\" in text
 
 
 def test_latex_passes_and_other_text_does_not() -> None:
-    text = booktabs(["a"], [[Tex(r"\textbf{1}")], [r"\textbf{1}"]], **TABLE)
+    text = booktabs(table(["a"], [[Tex(r"\textbf{1}")], [r"\textbf{1}"]]), **TABLE)
     assert r"    \textbf{1} \\" in text
     assert r"    \textbackslash{}textbf\{1\} \\" in text
 
 
 @pytest.mark.parametrize("cell", ["[3pt]", "*"])
 def test_a_first_cell_is_no_option_of_the_line_before(cell: str) -> None:
-    text = booktabs(["a"], [["x"], [cell]], **TABLE)
+    text = booktabs(table(["a"], [["x"], [cell]]), **TABLE)
     assert rf"    {{}}{cell} \\" in text
 
 
@@ -73,11 +82,11 @@ def test_whatever_a_name_holds_nothing_of_it_is_a_command(name: str) -> None:
 
 
 def test_a_row_of_another_length_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="a row of 1 cells does not fit a table of 2 columns"):
-        booktabs(["a", "b"], [["1", "2"], ["1"]], **TABLE)
+    with pytest.raises(ScenarioError, match="a row of 3 cells does not fit a table of 2 columns"):
+        booktabs(table(["a", "b"], [["1", "2"], ["1", "2", "3"]]), **TABLE)
 
 
 @pytest.mark.parametrize("label", ["", "tab cost", "tab%", "a}b", "tab\ncost"])
 def test_a_label_that_latex_cannot_refer_to_is_refused(label: str) -> None:
     with pytest.raises(ScenarioError, match="is unusable: use letters"):
-        booktabs(["a"], [["1"]], caption="c", label=label)
+        booktabs(table(["a"], [["1"]]), caption="c", label=label)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import joulemesh
 from joulemesh.base.errors import ScenarioError
+from joulemesh.metrics import Reported
 from joulemesh.planning.plan import Plan
 from joulemesh.views import charts, report, words
 from joulemesh.views import charts as digest
@@ -117,7 +118,7 @@ def test_assumed_figures_are_named_and_all_have_an_origin(
     plan = joulemesh.plan(joulemesh.Scenario(budget={"energy_j": 20.0}))
     page = render_report(make_view(plan))
     assert "Assumed (not given): [budget] total_s 4 s; [devices] count 20," in page
-    assert "<td >budget.energy_j</td><td >20 J</td><td >given</td>" in page
+    assert "<td>budget.energy_j</td><td>20 J</td><td>given</td>" in page
 
 
 def cells_of(data: dict[str, Any]) -> NDArray[np.float64]:
@@ -207,10 +208,11 @@ def test_batteries_are_lines_for_few_and_bands_for_many(plans: dict[str, Plan]) 
 
 
 def test_seeds_give_a_mean_and_a_range_and_gaps_stay_gaps() -> None:
-    data = charts.series_data({"accuracy": np.array([[0.2, 0.5], [0.4, np.nan]])})
-    assert data == {
-        "accuracy": {"mean": [0.3, None], "low": [0.2, None], "high": [0.4, None]},
-    }
+    when = np.array([1.0, 2.0])
+    series = {"iteration": when, "energy_j": when, "time_s": when}
+    series["test_accuracy"] = np.array([[0.2, 0.5], [0.4, np.nan]])
+    (line,) = charts.learning(series, Reported())["along"][0]["lines"]
+    assert (line["mean"], line["low"], line["high"]) == ([0.3, None], [0.2, None], [0.4, None])
 
 
 def test_labels_of_at_most_two_hundred_devices(plans: dict[str, Plan]) -> None:
@@ -224,20 +226,21 @@ def test_labels_of_at_most_two_hundred_devices(plans: dict[str, Plan]) -> None:
 
 
 def test_events_are_told(plans: dict[str, Plan]) -> None:
-    text = Page(report.events(plans["leave"])).text
+    lead, table = report.events(plans["leave"])
     gone = (plans["leave"].binding == "left").sum()
-    assert f"0 of 100 exchanges skipped, {gone} devices left." in text
-    assert "depleted" in text
+    assert lead == f"0 of 100 exchanges skipped, {gone} devices left."
+    assert "depleted" in {row[1] for row in table.rows}
     outages = plans["fading"]
-    text = Page(report.events(outages)).text
-    assert f"{(~outages.exchanged).sum()} of 100 exchanges skipped" in text
-    assert text.count("outage") == 1
-    assert "None" in report.events(plans["default"])
+    lead, table = report.events(outages)
+    assert lead.startswith(f"{(~outages.exchanged).sum()} of 100 exchanges skipped")
+    assert [row[1] for row in table.rows] == ["outage"]
+    assert not report.events(plans["default"])[1].rows
 
 
 def test_the_sentence_without_and_with_a_run(plans: dict[str, Plan]) -> None:
     planned = words.sentence(plans["default"], Summary(339.0, 3.97), 0)
-    learned = "digits with an MLP of 4,810 parameters in 100 iterations, averaging along a tree,"
+    learned = "digits with an MLP of 4,810 parameters in 100 iterations (communication "
+    learned += "rounds), averaging along a tree,"
     assert planned.startswith(f"20 devices are to learn {learned} for 339 J of 361 J in 3.97 s.")
     run = words.sentence(plans["default"], Summary(339.0, 3.97, 0.95, 0.9), 5)
     assert run.startswith(f"20 devices learned {learned} and reached 95.0 % test accuracy (mean")
@@ -253,13 +256,15 @@ def test_the_sentence_names_the_users_own_model_and_data(plans: dict[str, Plan])
 
 
 def test_the_device_table_has_the_ledger(plans: dict[str, Plan]) -> None:
-    rows = re.findall(r"<tr>(.*?)</tr>", report.devices(plans["default"]))
-    assert len(rows) == 21
-    cells = re.findall(r"<td[^>]*>(.*?)</td>", rows[15])  # the heading is row 0
-    assert cells[0] == "14"
-    assert cells[5] == f"{plans['default'].rounds[:, 14].sum():,}"
-    assert cells[6] == "deadline binds"
-    assert report.devices(plans["many"]).count("<tr>") == 201
+    plan, table = plans["default"], report.devices(plans["default"])
+    row = dict(zip(table.names, table.rows[14], strict=True))
+    assert row["device"] == "14"
+    assert row["local rounds"] == f"{plan.rounds[:, 14].sum():,}"
+    assert row["what binds"] == "deadline"
+    spent = sum(float(str(row[f"{name} [J]"])) for name in ("training",))
+    assert spent == pytest.approx(plan.compute_total_j[14], rel=1e-2)
+    many = report.devices(plans["many"])
+    assert (len(many.rows), many.rest) == (200, "The 200 of 700 devices with the least left.")
 
 
 def test_a_plan_that_was_not_run_has_no_learning_section(plans: dict[str, Plan]) -> None:

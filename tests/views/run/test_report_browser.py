@@ -189,7 +189,7 @@ def test_text_of_the_user_does_not_run(page: Callable[..., Browser]) -> None:
 
 
 LEGEND = "[...document.querySelectorAll('#learning .legend li')].map(e => e.textContent)"
-LINES = "[...document.querySelectorAll('#learning path.line')].map(e => e.dataset.series)"
+LINES = "[...document.querySelectorAll('#learning path.line')].map(e => e.dataset.line)"
 
 
 def learned(when: int, **changes: Any) -> dict[str, NDArray[Any]]:

@@ -63,7 +63,7 @@ def test_other_fields_can_be_held(page: Browser) -> None:
     for figure in range(6):
         page.click(f"#curves button[data-y='{figure}']")
         assert page.evaluate(BROKEN) == 0
-    page.click("#curves .legend button[data-place='1']")
+    page.click("#curves .legend button[data-line='1']")
     assert page.evaluate("document.querySelectorAll('#curves circle.dot').length") == 2
     assert page.errors == []
 

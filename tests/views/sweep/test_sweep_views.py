@@ -20,8 +20,7 @@ from joulemesh.study.sweep_result import Sweep
 from joulemesh.views.figures import literal, sweep_figure
 from joulemesh.views.latex import escape, sweep_table
 from joulemesh.views.style import save_figure
-from joulemesh.views.sweep import render_sweep
-from joulemesh.views.tables import panel_of, show_sweep
+from joulemesh.views.sweep import panel_of, render_sweep, show_sweep
 from tests.views.sweep.conftest import NASTY, run, summary
 
 T_95 = 12.706204736  # Student's t, 0.975, one degree of freedom

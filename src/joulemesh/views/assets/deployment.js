@@ -1,4 +1,4 @@
-// Accuracy, costs, devices, cells and links of a deployment; draws everything, and again on change.
+// Devices, cells and links of a deployment; draws everything, and again on change.
 
 const KINDS = {
   planned: { ink: "var(--planned)", dash: "2 5" },
@@ -8,44 +8,7 @@ const KINDS = {
 // What meters say is charged by a model or measured by a sensor; seconds are always measured.
 const word = (kind, quantity) => (kind === "metered" ? data.metered[quantity] : kind);
 const UNIT = { joules: "J", seconds: "s" };
-const shown = { across: "iteration", quantity: "joules", form: "total", bar: "joules", map: "joules-ratio" };
-
-function drawLearning() {
-  const { measured, simulated } = data.learning;
-  const across = shown.across, unit = UNIT[across];
-  const all = [...measured[across], ...(simulated?.[across] ?? [])];
-  const { scale, unit: name } = unit ? unitOf(Math.max(...numbers(all), 0), unit) : { scale: 1, unit: "" };
-  const scaled = (list) => list.map((v) => (v === null ? null : v / scale));
-  const lines = [];
-  if (simulated) {
-    const many = simulated.low.some((v, k) => v !== simulated.high[k]);
-    lines.push({ text: `simulated (${simulated.source})`, ink: KINDS.simulated.ink, dash: KINDS.simulated.dash, xs: scaled(simulated[across]), ys: simulated.mean, ...(many ? { low: simulated.low, high: simulated.high, band: "range of the seeds" } : {}) });
-  }
-  const differ = measured.low.some((v, k) => v !== measured.high[k]);
-  if (measured.iteration.length)
-    lines.push({ text: "measured on the devices, mean", ink: KINDS.metered.ink, xs: scaled(measured[across]), ys: measured.mean,
-      ...(differ ? { low: measured.low, high: measured.high, band: "devices, worst to best" } : {}),
-      note: (k) => ` (${measured.count[k]} devices${differ ? `, ${span(measured.low[k], measured.high[k], percent)}` : ""})` });
-  const names = { iteration: "iteration", joules: `energy of all devices [${name}]`, seconds: `seconds of the iterations [${name}]` };
-  lineChart("learning", { label: `Accuracy against ${names[across]}`, lines,
-    x: { name: names[across], whole: !unit, write: (v) => (unit ? si(v * scale, unit) : `iteration ${v}`) },
-    y: { name: "accuracy", share: true, write: percent, tick: percentTick } });
-}
-
-// Cumulated figures; what one iteration takes is the difference, a mean where points are thinned.
-function drawCosts() {
-  const costs = data.costs, series = costs[shown.quantity], when = costs.iteration, unit = UNIT[shown.quantity];
-  const each = shown.form === "each";
-  const values = (list) => (each ? list.map((v, k) => (k === 0 || v === null || list[k - 1] === null ? null : (v - list[k - 1]) / (when[k] - when[k - 1]))) : list);
-  const rows = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, values(series[kind])]));
-  const { scale, unit: name } = unitOf(Math.max(...numbers(Object.values(rows).flat()), 0), unit);
-  const lines = Object.entries(KINDS).map(([kind, { ink, dash }]) => ({ text: word(kind, shown.quantity), ink, dash, xs: when, ys: rows[kind].map((v) => (v === null ? null : v / scale)) }));
-  const what = shown.quantity === "joules" ? "energy of the devices" : "time of the slowest device";
-  const few = costs.devices < data.names.length ? [`of the ${costs.devices} devices whose journals there are`] : [];
-  lineChart("costs", { label: `${what}, ${each ? "per iteration" : "so far"}, planned, simulated and ${word("metered", shown.quantity)}`, lines, notes: few,
-    x: { name: "iteration", whole: true, write: (v) => `iteration ${v}` },
-    y: { name: `${what} [${name}]${each ? " per iteration" : ""}`, write: (v) => si(v * scale, unit), zero: true } });
-}
+const shown = { bar: "joules", map: "joules-ratio" };
 
 function drawBars() {
   const bars = data.bars, rows = bars[shown.bar], unit = UNIT[shown.bar], count = data.names.length;
@@ -201,9 +164,9 @@ function drawLinkDots(links, low, high, { scale, unit }) {
 
 function draw() {
   tip.hide();
-  if (!document.getElementById("learning").hidden) drawLearning();
+  if (data.learning) curves("learning", data.learning);
   drawTimeline();
-  drawCosts();
+  curves("costs", data.costs);
   drawBars();
   if (data.cells) drawCells();
   if (data.links.length) drawLinks();
@@ -214,9 +177,6 @@ function draw() {
   }
 }
 
-switches("across", (value) => { shown.across = value; drawLearning(); });
-switches("quantity", (value) => { shown.quantity = value; drawCosts(); });
-switches("form", (value) => { shown.form = value; drawCosts(); });
 switches("bar", (value) => { shown.bar = value; drawBars(); });
 switches("map", (value) => { shown.map = value; drawCells(); });
 

@@ -67,7 +67,7 @@ function drawLog() {
 }
 
 function drawCharts() {
-  for (const [id, there] of [["learning", data.learning.measured.iteration.length || data.learning.simulated], ["links", data.links.length], ["gantt", data.gantt.length]])
+  for (const [id, there] of [["learning", data.learning], ["links", data.links.length], ["gantt", data.gantt.length]])
     document.getElementById(id).hidden = !there;
   draw();
 }
