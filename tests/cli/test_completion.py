@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from joulemesh.cli import completion, node
+from joulemesh.cli.main import main
 from joulemesh.methods import EQUAL, names
 from joulemesh.scenario import PRESETS
 from joulemesh.scenario.given import absolute_paths
@@ -33,15 +36,21 @@ def joulemesh(*arguments: str, folder: Path | None = None, **variables: str) -> 
     return done.stdout
 
 
-def fish(line: str, folder: Path | None = None) -> dict[str, str]:
+def offered_for(line: str) -> dict[str, str]:
     """Candidates with explanations, in the form of fish, which is the plainest."""
-    text = joulemesh(
-        folder=folder,
-        _JOULEMESH_COMPLETE="complete_fish",
-        _TYPER_COMPLETE_FISH_ACTION="get-args",
-        _TYPER_COMPLETE_ARGS=line,
-    )
-    pairs = (row.partition("\t") for row in text.splitlines() if row)
+    asked = {
+        "_JOULEMESH_COMPLETE": "complete_fish",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_TYPER_COMPLETE_ARGS": line,
+    }
+    text = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(text):
+        for name, value in asked.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["joulemesh"])
+        with contextlib.suppress(SystemExit):
+            main()
+    pairs = (row.partition("\t") for row in text.getvalue().splitlines() if row)
     return {value: words for value, _, words in pairs}
 
 
@@ -72,7 +81,7 @@ def bash(*words: str, folder: Path | None = None) -> list[str]:
     ],
 )
 def test_names_are_offered(line: str, offered: tuple[str, ...]) -> None:
-    assert tuple(fish(line)) == tuple(offered)
+    assert tuple(offered_for(line)) == tuple(offered)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -135,17 +144,20 @@ def test_what_is_offered_is_valid(name: str) -> None:
             Scenario().override({**NEEDS.get(name, {}), **dict([field_and_value(text)])})
 
 
-def test_files_are_offered_where_a_field_names_one(tmp_path: Path) -> None:
+def test_files_are_offered_where_a_field_names_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for name in ("a.csv", "b.txt", "c.npz", ".hidden.csv", "sub/d.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     head = "joulemesh plan --set devices.table="
-    assert list(fish(head, tmp_path)) == [
+    assert list(offered_for(head)) == [
         f"devices.table={name}" for name in ("a.csv", "b.txt", "sub/")
     ]
-    assert list(fish(f"{head}sub/", tmp_path)) == ["devices.table=sub/d.csv"]
-    assert fish(f"{head}none/", tmp_path) == {}
-    data = fish("joulemesh plan --set training.dataset=c", tmp_path)
+    assert list(offered_for(f"{head}sub/")) == ["devices.table=sub/d.csv"]
+    assert offered_for(f"{head}none/") == {}
+    data = offered_for("joulemesh plan --set training.dataset=c")
     assert "training.dataset=c.npz" in data
 
 

@@ -7,12 +7,13 @@ __all__ = ["OPTIONAL", "doctor", "examine"]
 import json as json_format
 import os
 import platform
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -22,10 +23,6 @@ from joulemesh.base.files import user_cache
 from joulemesh.base.machine import cpus
 from joulemesh.base.optional import installed
 from joulemesh.cli.common import JsonOption
-
-if TYPE_CHECKING:
-    from joulemesh.scenario import Scenario
-
 
 OPTIONAL = {
     "jax": "training",
@@ -96,24 +93,23 @@ def _version(package: str) -> str | None:
 
 def _packages(problems: list[str], trains: bool) -> dict[str, str | None]:
     """Versions of the packages that Joulemesh asks for, and of those that training does."""
-    with suppress(PackageNotFoundError):
+    try:
         asked = [line for line in requires("joulemesh") or [] if "extra ==" not in line]
-        names = [_name(line) for line in asked] + (["jax", *_BESIDE_JAX] if trains else [])
-        found = {name: _version(name) for name in names}
-        install = dict.fromkeys(_BESIDE_JAX, "'joulemesh[jax]'")
-        problems += [
-            f"{name} is not installed; pip install {install.get(name, name)}"
-            for name, there in found.items()
-            if there is None
-        ]
-        return found
-    problems.append("Joulemesh is not installed as a package; pip install joulemesh")
-    return {}
+    except PackageNotFoundError:
+        problems.append("Joulemesh is not installed as a package; pip install joulemesh")
+        return {}
+    names = [_name(line) for line in asked] + (["jax", *_BESIDE_JAX] if trains else [])
+    found = {name: _version(name) for name in names}
+    install = dict.fromkeys(_BESIDE_JAX, "'joulemesh[jax]'")
+    missing = (name for name, there in found.items() if there is None)
+    problems += [
+        f"{name} is not installed; pip install {install.get(name, name)}" for name in missing
+    ]
+    return found
 
 
 def _name(requirement: str) -> str:
-    letters = (letter if letter.isalnum() or letter in "-_." else " " for letter in requirement)
-    return "".join(letters).split()[0]
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
 
 
 def _accelerators() -> dict[str, Any]:
@@ -193,24 +189,16 @@ def _self_test(trains: bool) -> dict[str, Any]:
     from joulemesh.planning.static import plan
     from joulemesh.scenario import Scenario
 
-    scenario = Scenario.preset("adaptive").override(
-        {
-            "devices.count": 4,
-            "plan.iterations": 4,
-            "training.model": "logistic",
-            "training.l2": 0.01,
-            "training.eval_every": 2,
-        }
-    )
+    small = {"devices.count": 4, "plan.iterations": 4, "training.model": "logistic"}
+    more = {"training.l2": 0.01, "training.eval_every": 2}
+    scenario = Scenario.preset("adaptive").override({**small, **more})
     begun = time.perf_counter()
     made = plan(scenario)
     if (made.margin_j < 0).any():
         raise ArithmeticError(f"smallest margin {made.margin_j.min()} J")
-    planned = {"scheme": made.scheme, "plan_s": round(time.perf_counter() - begun, 3)}
-    return {**planned, **_trained(scenario)} if trains else planned
-
-
-def _trained(scenario: Scenario) -> dict[str, Any]:
+    found = {"scheme": made.scheme, "plan_s": round(time.perf_counter() - begun, 3)}
+    if not trains:
+        return found
     from joulemesh.study.run import run
 
     begun = time.perf_counter()
@@ -218,7 +206,7 @@ def _trained(scenario: Scenario) -> dict[str, Any]:
     if not (result.loss == result.loss).all():
         raise ArithmeticError(f"loss {result.loss[-1]}")
     run_s = round(time.perf_counter() - begun, 3)
-    return {"run_s": run_s, "accuracy": round(float(result.accuracy[-1]), 4)}
+    return {**found, "run_s": run_s, "accuracy": round(float(result.accuracy[-1]), 4)}
 
 
 def _homely(text: str) -> str:

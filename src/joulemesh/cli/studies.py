@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from joulemesh.methods import Method
-    from joulemesh.metrics import Loss, Metric
 
 
 _WORDS = {("jax",): "JAX and Flax", ("jax", "torch"): "JAX, Flax and PyTorch"}
@@ -128,7 +127,16 @@ def metrics(load: common.LoadOption = None, json: common.JsonOption = False) -> 
     from joulemesh.registries import LOSSES, METRICS
 
     common.load_files(load)
-    losses, known = [_loss(one) for one in LOSSES], [_metric(one) for one in METRICS]
+    losses = [
+        {name: getattr(one, name) for name in ("name", "targets", "score")}
+        | {"metrics": list(one.metrics), "description": one.description}
+        for one in LOSSES
+    ]
+    known = [
+        {name: getattr(one, name) for name in ("name", "targets", "better")}
+        | {"unit": "%" if one.share else "", "description": one.description}
+        for one in METRICS
+    ]
     if json:
         typer.echo(json_format.dumps({"losses": losses, "metrics": known}))
         return
@@ -147,26 +155,6 @@ def metrics(load: common.LoadOption = None, json: common.JsonOption = False) -> 
             for row in rows
         ]
         show_table(console, Table(columns, cells), box=SIMPLE_HEAD)
-
-
-def _loss(loss: Loss) -> dict[str, Any]:
-    return {
-        "name": loss.name,
-        "targets": loss.targets,
-        "score": loss.score,
-        "metrics": list(loss.metrics),
-        "description": loss.description,
-    }
-
-
-def _metric(metric: Metric) -> dict[str, Any]:
-    return {
-        "name": metric.name,
-        "targets": metric.targets,
-        "better": metric.better,
-        "unit": "%" if metric.share else "",
-        "description": metric.description,
-    }
 
 
 def estimate(

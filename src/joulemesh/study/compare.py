@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -16,22 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.base.errors import InfeasibleError, ScenarioError
-from joulemesh.base.files import FolderLock, commit_all, make_folder, sweep, write_text
+from joulemesh.base.files import write_text
 from joulemesh.data import Dataset, partition_for
 from joulemesh.methods import Contender, Setting, build, names, split
 from joulemesh.metrics import reported, score_metric
 from joulemesh.models.curves import score_place
 from joulemesh.scenario import Scenario
+from joulemesh.study import kept
 from joulemesh.study.comparison import AXES, Comparison, WorldsComparison
 from joulemesh.study.contest import Contest, Learning
-from joulemesh.study.folder import flat
 from joulemesh.study.identity import (
-    FOLDER,
     chosen_seeds,
     data_digest,
-    keep_inputs,
     model_digest,
-    portable,
     run_key,
     world_digest,
 )
@@ -46,7 +40,6 @@ from joulemesh.training.prepare import (
     with_data,
     with_outputs_noted,
 )
-from joulemesh.training.software import software
 from joulemesh.views.comparison import render_comparison
 from joulemesh.views.printing import ON_SCREEN, Printing
 from joulemesh.world.redraw import worlds_of
@@ -456,69 +449,51 @@ def compare(
 def write_comparison(
     found: Comparison,
     folder: str | Path,
-    code: Sequence[str | Path],
+    code: kept.Paths,
     formats: str | Sequence[str] | None,
     width: str | float | None,
     baseline: str | None,
 ) -> None:
+    from joulemesh.views.style import save_figure  # loads Matplotlib
+
     printing = Printing.asked(formats, width) or ON_SCREEN
     if baseline is not None:
         found[baseline]  # refused before anything is written
-    place = make_folder(folder)
-    with FolderLock(place):
-        sweep(place)
-        _write(found, place, [Path(path) for path in code])
-        _write_figures(found, place, printing)
+    with kept.held(folder) as place:
+        kept.write_asked(found, place, code)
+        found.to_csv(place / "comparison.csv")
+        write_text(place / "table.csv", found.table_csv())
+        if found.rates:
+            write_text(place / "rates.csv", found.rates_csv())
+        if isinstance(found, WorldsComparison):
+            write_text(place / "worlds.csv", found.worlds_csv())
+        for name, axes in (("figure", AXES), *((axis, (axis,)) for axis in AXES)):
+            drawn = found.figure(axes, width=printing.width)
+            save_figure(drawn, place / name, printing.formats)
         write_comparison_paper(found, place, printing, baseline)
-        commit_all(place, stage="study")
+        record = {
+            "command": command_for(found, code),
+            "methods": [entry.name for entry in found.entries],
+            "equal": found.equal,
+            **found.repeated,
+            "target": found.wanted,
+            "rates": list(found.rates),
+            "tuned_on": list(found.tuned_on),
+        }
+        kept.write_found(place / STUDY, record, partial(render_comparison, found), found.library)
 
 
-def _write(found: Comparison, place: Path, code: list[Path]) -> None:
-    keep_inputs(found.scenario, place, found.own_data, own_model=found.own_model, code=code)
-    write_text(place / "scenario.toml", portable(found.scenario).to_toml())
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    record = {
-        "command": command_for(found, code),
-        "methods": [entry.name for entry in found.entries],
-        "equal": found.equal,
-        **found.repeated,
-        "target": found.wanted,
-        "rates": list(found.rates),
-        "tuned_on": list(found.tuned_on),
-        "versions": software(found.library),
-        "made": now,
-    }
-    write_text(place / STUDY, json.dumps(record, indent=1) + "\n")
-    found.to_csv(place / "comparison.csv")
-    write_text(place / "table.csv", found.table_csv())
-    if found.rates:
-        write_text(place / "rates.csv", found.rates_csv())
-    page = render_comparison(found, versions=flat(software(found.library)), when=now)
-    write_text(place / "report.html", page)
-    if isinstance(found, WorldsComparison):
-        write_text(place / "worlds.csv", found.worlds_csv())
-
-
-def _write_figures(found: Comparison, place: Path, printing: Printing) -> None:
-    from joulemesh.views.style import save_figure  # loads Matplotlib
-
-    for name, axes in (("figure", AXES), *((axis, (axis,)) for axis in AXES)):
-        drawn = found.figure(axes, width=printing.width)
-        save_figure(drawn, place / name, printing.formats)
-
-
-def command_for(study: Comparison, code: Sequence[Path] = ()) -> str | None:
+def command_for(study: Comparison, code: kept.Paths = ()) -> str | None:
     repeats = study.repeat_options
     if repeats is None:
         return None
-    words = ["joulemesh", "compare", "scenario.toml"]
-    words += ["--methods", ";".join(entry.name for entry in study.entries)]
-    words += ["--equal", study.equal, *repeats]
-    if study.wanted is not None:
-        words += ["--target", repr(study.wanted)]
-    if study.rates:
-        words += ["--lr-grid", ",".join(map(repr, study.rates))]
-        words += ["--tune-seeds", str(len(study.tuned_on))]
-    for path in code:
-        words += ["--load", f"{FOLDER}/{path.name}"]
-    return shlex.join(words)
+    methods = ";".join(entry.name for entry in study.entries)
+    options = ["--methods", methods, "--equal", study.equal, *repeats]
+    return kept.command_for(
+        "compare",
+        options,
+        code,
+        target=study.wanted,
+        rates=study.rates,
+        tuned_on=len(study.tuned_on) if study.rates else 0,
+    )

@@ -108,10 +108,9 @@ class Comparison:
     @property
     def repeat_options(self) -> list[str] | None:
         """The options of a command that does it as often; None for seeds that none can name."""
-        first = self.scenario.seed
-        if self.seeds != tuple(range(first, first + len(self.seeds))):
-            return None
-        return ["--seeds", str(len(self.seeds))]
+        from joulemesh.study.kept import seeds_option
+
+        return seeds_option(self.scenario, self.seeds)
 
     @property
     def repeats_note(self) -> str:

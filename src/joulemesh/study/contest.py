@@ -91,25 +91,14 @@ class Contest:
         progress: Callable[[int, float], None],
         interrupt: Interrupt,
     ) -> list[Record]:
-        engine: Learner[Any] = self.learner(seeds)
-        self._unfinished = unfinished = Unfinished(self._place(seeds))
-        state = unfinished.restore(engine)
-        state = engine.begin() if state is None else state
-        progress(int(state.iteration), math.nan)
-        sinks: list[Sink] = [unfinished, Accuracy(progress)]
+        keys = [self.keys.get(seed) for seed in seeds]
+        self._unfinished = unfinished = Unfinished.of(self.folder, keys)
         try:
-            train(engine, sinks, state=state, interrupt=interrupt)
+            unfinished.train(self.learner(seeds), progress, interrupt)
         except DivergedError:
             unfinished.remove()
             raise
         return records_of(self.contender, unfinished.trace())
-
-    def _place(self, seeds: tuple[int, ...]) -> Path | None:
-        """The folder of a training under way; None for one that cannot be kept."""
-        keys = [self.keys.get(seed) for seed in seeds]
-        if self.folder is None or None in keys:
-            return None
-        return self.folder / digest(str(key).encode() for key in keys)
 
     def forget(self) -> None:
         self._unfinished.remove()
@@ -253,6 +242,22 @@ class Unfinished:
         self._before: Arrays = {}
         self._traces: list[Trace] = []
         self._saved_at, self._every_s = time.perf_counter(), SAVE_EVERY_S
+
+    @classmethod
+    def of(cls, folder: Path | None, keys: Sequence[str | None]) -> Unfinished:
+        """That of the runs with these names; it keeps nothing of runs without one."""
+        if folder is None or None in keys:
+            return cls(None)
+        return cls(folder / digest(str(key).encode() for key in keys))
+
+    def train(
+        self, learner: Learner[Any], progress: Callable[[int, float], None], interrupt: Interrupt
+    ) -> None:
+        """Train from where it was left, and tell how far it has come."""
+        state = self.restore(learner)
+        progress(0 if state is None else int(state.iteration), math.nan)
+        sinks: list[Sink] = [self, Accuracy(progress)]
+        train(learner, sinks, state=state, interrupt=interrupt)
 
     def restore(self, learner: Learner[S]) -> S | None:
         """The state to go on from; None if there is none that can be used."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from joulemesh.study.identity import (
 )
 from joulemesh.study.record import Cache, Record
 from joulemesh.training.digests import array_parts, digest
-from joulemesh.training.driver import Interrupt, Sink, TrainedChunk, train
+from joulemesh.training.driver import Interrupt
 from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.learner import Learner
 from joulemesh.training.learners import AnyLearner, learner_of, one_by_one
@@ -178,26 +177,14 @@ class Judge:
         interrupt: Interrupt,
         on_chunk: Callable[[Sequence[Job], int, int], None],
     ) -> list[Record]:
-        unfinished = Unfinished(self._place(keys))
-        state = unfinished.restore(engine)
+        unfinished = Unfinished.of(self.store.unfinished, keys)
         n = engine.schedule.iterations
-        on_chunk(batch, 0 if state is None else int(state.iteration), n)
-
-        def tell(chunk: TrainedChunk[Any]) -> None:
-            on_chunk(batch, chunk.completed, n)
-
-        sinks: list[Sink] = [unfinished, tell]
-        train(engine, sinks, state=state, interrupt=interrupt)
+        unfinished.train(engine, lambda done, score: on_chunk(batch, done, n), interrupt)
         records = self._records(batch, unfinished.trace())
         for key, record in zip(keys, records, strict=True):
             self.store.keep(key, record)
         unfinished.remove()
         return records
-
-    def _place(self, keys: Sequence[str | None]) -> Path | None:
-        if None in keys:
-            return None
-        return self.store.unfinished / digest(str(key).encode() for key in keys)
 
     def _engine(self, batch: Sequence[Job]) -> AnyLearner:
         options = [self.options(job) for job in batch]

@@ -100,21 +100,31 @@ class RunRequest(BaseModel):
             }
         )
 
+    def identity(self) -> dict[str, Any]:
+        """What the numbers of a world are asked to depend on, as plain values."""
+        from joulemesh.study.identity import asked
+
+        kept = {name: value for name, value in self.kept().items() if name != "worlds"}
+        return {**kept, "asked": asked(self.scenario)}
+
     def record(
         self, library: str | None, identity: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """Everything that the numbers of one world depend on; see `study.identity.record_of`."""
-        from joulemesh.study.identity import asked, chosen_seeds, record_of
+        from joulemesh.study.identity import chosen_seeds, record_of
 
-        terms = {name: value for name, value in self.kept().items() if name != "worlds"}
+        terms = self.identity()
         seeds = chosen_seeds(self.scenario, terms.pop("seeds"))
-        return record_of(asked(self.scenario), seeds, library, identity, **terms)
+        return record_of(terms.pop("asked"), seeds, library, identity, **terms)
+
+    def origins(self) -> dict[str, str]:
+        """Where the fields of the scenario come from, as texts."""
+        return {name: str(origin) for name, origin in self.scenario.origins().items()}
 
     def to_text(self) -> str:
         """What a folder keeps, with the scenario, as JSON: one process tells it the others."""
-        origins = {name: str(origin) for name, origin in self.scenario.origins().items()}
-        kept = {**self.kept(), "scenario": self.scenario.to_json(), "origins": origins}
-        return json.dumps(kept)
+        scenario = {"scenario": self.scenario.to_json(), "origins": self.origins()}
+        return json.dumps({**self.kept(), **scenario})
 
     @classmethod
     def from_text(cls, text: str) -> Self:

@@ -38,7 +38,7 @@ from joulemesh.planning.static import plan as make_plan
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.study.folder import Pricing, RunFolder, trace_of
 from joulemesh.study.identity import FOLDER as INPUTS
-from joulemesh.study.identity import asked, chosen_seeds, difference, keep_inputs, portable
+from joulemesh.study.identity import chosen_seeds, difference, keep_inputs, portable
 from joulemesh.study.request import Progress, RunRequest
 from joulemesh.study.result import (
     ADAPTIVE,
@@ -103,14 +103,7 @@ class WorldsFolder:
             return RunRequest.read(scenario, {**said, "worlds": int(said["worlds"])})
         except ScenarioError:
             raise
-        except (
-            OSError,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-        ) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise ScenarioError(
                 f"{path} is damaged ({type(error).__name__}); restore it from a copy, or choose "
                 "another --out"
@@ -118,8 +111,7 @@ class WorldsFolder:
 
     def take(self, wanted: RunRequest, stack: ExitStack) -> str:
         """Make the folder and hold it, or go on with the worlds in it."""
-        make_folder(self.path, remedy="choose another --out")
-        stack.enter_context(FolderLock(self.path))
+        stack.enter_context(FolderLock(make_folder(self.path, remedy="choose another --out")))
         sweep(self.path)
         inside = {entry.name for entry in self.path.iterdir()} - {LOCK}
         if MANIFEST in inside:
@@ -131,21 +123,15 @@ class WorldsFolder:
         if inside and not (wanted.resume and (before or inside <= _START)):
             more = ", or add --resume to go on with the worlds in it" if before else ""
             raise ScenarioError(f"{self.path} exists and is not empty; choose another --out{more}")
-        if before is not None:
-            then, now = (
-                {**one.kept(), "asked": asked(one.scenario), "worlds": None}
-                for one in (before, wanted)
-            )
-            if differs := difference(then, now):
-                raise ScenarioError(
-                    f"the worlds in {self.path} are others: {differs}; resume them as they were "
-                    "started, or choose another --out"
-                )
-        else:
+        if before is None:
             keep_inputs(wanted.scenario, self.path)
             write_text(self.path / "scenario.toml", portable(wanted.scenario).to_toml())
-        origins = {name: str(origin) for name, origin in wanted.scenario.origins().items()}
-        said = {**wanted.kept(), "origins": origins}
+        elif differs := difference(before.identity(), wanted.identity()):
+            raise ScenarioError(
+                f"the worlds in {self.path} are others: {differs}; resume them as they were "
+                "started, or choose another --out"
+            )
+        said = {**wanted.kept(), "origins": wanted.origins()}
         write_text(self.path / _MARK, json.dumps(said, indent=1) + "\n")
         return ""
 

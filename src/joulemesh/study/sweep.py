@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -18,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.base.errors import JoulemeshError, ScenarioError
-from joulemesh.base.files import FolderLock, commit_all, make_folder, parse_json, write_text
-from joulemesh.base.files import sweep as sweep_drafts
+from joulemesh.base.files import write_text
 from joulemesh.base.optional import MissingPackageError
 from joulemesh.methods import Contender
 from joulemesh.methods.setting import equal_terms
 from joulemesh.metrics import reported, score_metric
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import Combination, combinations, labelled, varied_of
+from joulemesh.study import kept
 from joulemesh.study.compare import (
     DEFAULT_METHODS,
     TUNING_SEEDS,
@@ -38,7 +37,7 @@ from joulemesh.study.compare import (
 )
 from joulemesh.study.compare import Progress as Step
 from joulemesh.study.contest import Contest
-from joulemesh.study.identity import FOLDER, asked, chosen_seeds, difference, keep_inputs, portable
+from joulemesh.study.identity import asked, chosen_seeds, difference
 from joulemesh.study.record import Cache
 from joulemesh.study.runs import check_target
 from joulemesh.study.sweep_result import Point, Sweep
@@ -46,7 +45,6 @@ from joulemesh.training.draws import steps_per_round
 from joulemesh.training.driver import chunks
 from joulemesh.training.learner import Learner
 from joulemesh.training.prepare import said_loss, the_dataset, with_data
-from joulemesh.training.software import software
 from joulemesh.views.printing import ON_SCREEN, TWO_COLUMNS_IN, Printing
 
 
@@ -279,7 +277,7 @@ def sweep(
     tune_seeds: int = TUNING_SEEDS,
     out: str | Path | None = None,
     cache: str | Path | None = None,
-    code: Sequence[str | Path] = (),
+    code: kept.Paths = (),
     formats: str | Sequence[str] | None = None,
     width: str | float | None = None,
     labels: Mapping[str, str] | None = None,
@@ -356,10 +354,10 @@ def sweep(
     libraries: dict[str, None] = {}
     with ExitStack() as stack:
         if out is not None:
-            place = make_folder(out)
-            stack.enter_context(FolderLock(place))
+            place = stack.enter_context(kept.held(out))
             rates = rates_of(scenario, tune_lr)
-            _begin(place, _record(replace(wanted, scenario=asked_for), target, rates))
+            record = _record(replace(wanted, scenario=asked_for), target, rates)
+            kept.begin(place / RECORD, record, _other, grows=True)
         written = time.monotonic()
         for one, tell in zip(ahead, _tellers(ahead, on_progress), strict=True):
             if one.refused:
@@ -376,56 +374,43 @@ def sweep(
         found = replace(found, scenario=asked_for, points=tuple(points))
         found = replace(found, libraries=tuple(libraries) or found.libraries)
         if out is not None:
-            _write(found, place, [Path(path) for path in code], printing)
+            _write(found, place, code, printing)
     return found
 
 
 def write_sweep(
     found: Sweep,
     folder: str | Path,
-    code: Sequence[str | Path],
+    code: kept.Paths,
     formats: str | Sequence[str] | None,
     width: str | float | None,
 ) -> None:
-    printing = Printing.asked(formats, width) or ON_SCREEN
-    place = make_folder(folder)
-    with FolderLock(place):
-        _write(found, place, [Path(path) for path in code], printing)
+    with kept.held(folder) as place:
+        _write(found, place, code, Printing.asked(formats, width) or ON_SCREEN)
 
 
-def _write(found: Sweep, place: Path, code: list[Path], printing: Printing) -> None:
-    from joulemesh.study.folder import flat
+def _write(found: Sweep, place: Path, code: kept.Paths, printing: Printing) -> None:
     from joulemesh.views.latex import sweep_table
     from joulemesh.views.style import save_figure  # loads Matplotlib
     from joulemesh.views.sweep import render_sweep
 
-    sweep_drafts(place)
-    keep_inputs(found.scenario, place, found.own_data, own_model=found.own_model, code=code)
-    write_text(place / "scenario.toml", portable(found.scenario).to_toml())
+    kept.write_asked(found, place, code)
     found.to_csv(place / "table.csv")
     found.summary_csv(place / "summary.csv")
     try:
         found.to_parquet(place / "table.parquet")
     except MissingPackageError:
         (place / "table.parquet").unlink(missing_ok=True)  # one of before would be another table
-    drawn = found.figure(width=printing.width)
-    save_figure(drawn, place / "figure", printing.formats)
+    save_figure(found.figure(width=printing.width), place / "figure", printing.formats)
     narrow = printing.width is not None and printing.width < TWO_COLUMNS_IN
     write_text(place / "table.tex", sweep_table(found, narrow=narrow))
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    computed_by = software(*found.libraries)
-    page = render_sweep(found, versions=flat(computed_by), when=now)
-    write_text(place / "report.html", page)
+    (place / SO_FAR).unlink(missing_ok=True)
     record = {
         **_record(found, found.wanted, found.rates),
         "labels": {one.name: one.label for one in found.varied if one.label},
         "command": command_for(found, code),
-        "versions": computed_by,
-        "made": now,
     }
-    write_text(place / RECORD, json.dumps(record, indent=1) + "\n")
-    (place / SO_FAR).unlink(missing_ok=True)
-    commit_all(place, stage="sweep")
+    kept.write_found(place / RECORD, record, partial(render_sweep, found), *found.libraries)
 
 
 def _record(what: Sweep, target: float | None, rates: Sequence[float]) -> dict[str, Any]:
@@ -441,25 +426,17 @@ def _record(what: Sweep, target: float | None, rates: Sequence[float]) -> dict[s
     }
 
 
-def command_for(found: Sweep, code: Sequence[Path] = ()) -> str | None:
-    first = found.scenario.seed
-    if found.seeds != tuple(range(first, first + len(found.seeds))):
+def command_for(found: Sweep, code: kept.Paths = ()) -> str | None:
+    repeats = kept.seeds_option(found.scenario, found.seeds)
+    if repeats is None:
         return None
-    words = ["joulemesh", "sweep", "scenario.toml"]
+    options: list[str] = []
     for one in found.varied:
-        values = ",".join(_written(value) for value in one.plain)
-        words += ["--vary", f"{one.name}={values}"]
-    words += ["--methods", ";".join(found.methods), "--equal", found.equal]
-    words += ["--seeds", str(len(found.seeds))]
+        options += ["--vary", f"{one.name}={','.join(map(_written, one.plain))}"]
+    options += ["--methods", ";".join(found.methods), "--equal", found.equal, *repeats]
     for one in found.varied:
-        words += ["--label", f"{one.name}={one.label}"] if one.label else []
-    if found.wanted is not None:
-        words += ["--target", repr(found.wanted)]
-    if found.rates:
-        words += ["--lr-grid", ",".join(map(repr, found.rates))]
-    for path in code:
-        words += ["--load", f"{FOLDER}/{path.name}"]
-    return shlex.join(words)
+        options += ["--label", f"{one.name}={one.label}"] if one.label else []
+    return kept.command_for("sweep", options, code, target=found.wanted, rates=found.rates)
 
 
 def _written(value: Any) -> str:
@@ -467,21 +444,6 @@ def _written(value: Any) -> str:
     if isinstance(value, str):
         return value if value.startswith("[") else json.dumps(value)
     return json.dumps(value)
-
-
-def _begin(place: Path, asked: Mapping[str, Any]) -> None:
-    """Take a folder into use: an empty one, or that of a sweep of which this one has all."""
-    path = place / RECORD
-    now = parse_json(json.dumps(asked))
-    if path.exists():
-        try:
-            then = parse_json(path.read_bytes().decode())
-            other = _other(then, now)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise ScenarioError(f"{path} is damaged; remove it, or choose another --out") from None
-        if other:
-            raise ScenarioError(f"{place} holds another sweep: {other}; choose another --out")
-    write_text(path, json.dumps(now, indent=1) + "\n")
 
 
 def _other(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -7,26 +7,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from joulemesh.base.errors import InfeasibleError, ScenarioError
-from joulemesh.base.files import (
-    FolderLock,
-    commit_all,
-    make_folder,
-    parse_json,
-    sweep,
-    user_cache,
-    write_text,
-)
+from joulemesh.base.files import user_cache, write_text
 from joulemesh.metrics import reported
 from joulemesh.models.curves import column_names
 from joulemesh.scenario import Scenario
-from joulemesh.study.identity import asked, difference, keep_inputs, portable, record_of
+from joulemesh.study import kept
+from joulemesh.study.identity import asked, difference, portable, record_of
 from joulemesh.study.learn import Job, Judge, halves
 from joulemesh.study.pricing import Candidate, Offer, Priced, Pricing
 from joulemesh.study.record import Cache, Record
@@ -45,7 +38,6 @@ from joulemesh.study.tuning import Final, Judged, Rung, Tuned
 from joulemesh.training.driver import Interrupt, interrupts
 from joulemesh.training.learners import configured
 from joulemesh.training.prepare import said_loss, the_dataset, the_model, with_data
-from joulemesh.training.software import software
 
 CANDIDATES = 45
 """To be trained, at most, unless told otherwise."""
@@ -233,7 +225,7 @@ def tune(
     out: str | Path | None = None,
     resume: bool = False,
     cache: str | Path | None = None,
-    code: Sequence[str | Path] = (),
+    code: kept.Paths = (),
     tuner: MakeTuner | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_stage: Callable[[str], None] | None = None,
@@ -310,10 +302,13 @@ def tune(
     fresh = tuple(range(first + search_seeds, first + search_seeds + seeds))
     with ExitStack() as stack:
         if out is not None:
-            place = make_folder(out)
-            stack.enter_context(FolderLock(place))
+            place = stack.enter_context(kept.held(out))
+            if (place / RECORD).exists() and not resume:
+                raise ScenarioError(
+                    f"{place} holds a tuning; add --resume, or choose another --out"
+                )
             asked = _asked(scenario, space, wanted, judged_by, fresh, learner.library)
-            _begin(place, asked, resume=resume)
+            kept.begin(place / RECORD, asked, _other, grows=False)
         choose_by, report_on = halves(dataset)
         stage("pricing")
         pricing = Pricing(scenario, learner.parameters, dataset)
@@ -356,31 +351,19 @@ def tune(
         )
         if out is not None:
             stage(f"writing {out}")
-            write_tuning(found, place, [Path(path) for path in code])
+            write_tuning(found, place, code)
     return found
 
 
-def write_tuning(found: Tuned, place: Path, code: Sequence[Path]) -> None:
-    from joulemesh.study.folder import flat
+def write_tuning(found: Tuned, place: Path, code: kept.Paths) -> None:
     from joulemesh.views.tuning import render_tuning
 
-    sweep(place)
-    keep_inputs(found.scenario, place, found.own_data, own_model=found.own_model, code=list(code))
-    write_text(place / "scenario.toml", portable(found.scenario).to_toml())
+    kept.write_asked(found, place, code)
     write_text(place / "best.toml", portable(found.best).to_toml())
     write_text(place / "candidates.csv", found.to_csv())
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    page = render_tuning(found, versions=flat(software(found.library)), when=now)
-    write_text(place / "report.html", page)
-    record = {
-        **_asked(
-            found.scenario, found.space, found.objective, found.seeds, found.fresh, found.library
-        ),
-        "found": found.summary(),
-        "made": now,
-    }
-    write_text(place / RECORD, json.dumps(record, indent=1) + "\n")
-    commit_all(place, stage="tuning")
+    asked = found.scenario, found.space, found.objective, found.seeds, found.fresh, found.library
+    record = {**_asked(*asked), "found": found.summary()}
+    kept.write_found(place / RECORD, record, partial(render_tuning, found), found.library)
 
 
 def _asked(
@@ -399,34 +382,12 @@ def _asked(
     }
 
 
-def _begin(place: Path, asked: Mapping[str, Any], *, resume: bool) -> None:
-    """Take a folder into use: an empty one, or, to resume, that of the same tuning."""
-    path = place / RECORD
-    if path.exists():
-        if not resume:
-            raise ScenarioError(f"{place} holds a tuning; add --resume, or choose another --out")
-        _check_same(path, asked)
-    else:
-        write_text(path, json.dumps(asked, indent=1) + "\n")
-
-
-def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
-    try:
-        then = parse_json(path.read_bytes().decode())
-        if not isinstance(then, dict):
-            raise ValueError
-    except (OSError, ValueError):
-        raise ScenarioError(f"{path} is damaged; remove it, or choose another --out") from None
-    now = json.loads(json.dumps(asked))
+def _other(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """In what the tuning of a folder is another one."""
     for name in ("objective", "space", "fresh_seeds"):
         if then.get(name) != now[name]:
-            raise ScenarioError(
-                f"{path.parent} holds another tuning: {name} was {_short(then.get(name))} and is "
-                f"{_short(now[name])}; choose another --out"
-            )
-    other = difference(then, now)
-    if other is not None:
-        raise ScenarioError(f"{path.parent} holds another tuning: {other}; choose another --out")
+            return f"{name} was {_short(then.get(name))} and is {_short(now[name])}"
+    return difference(then, now)
 
 
 def _short(value: Any) -> str:

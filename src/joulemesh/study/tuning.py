@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.base.files import FolderLock, commit_all, make_folder
+from joulemesh.base.files import commit_all
 from joulemesh.data import Dataset
 from joulemesh.models.curves import score_place
 from joulemesh.scenario import Scenario
@@ -246,11 +246,11 @@ class Tuned:
             folder: made if need be; files of these names in it are replaced.
             code: Python files of the user's own, to be kept too.
         """
+        from joulemesh.study.kept import held
         from joulemesh.study.tune import write_tuning
 
-        place = make_folder(folder)
-        with FolderLock(place):
-            write_tuning(self, place, [Path(path) for path in code])
+        with held(folder) as place:
+            write_tuning(self, place, code)
 
     def save_figure(
         self,
@@ -271,13 +271,13 @@ class Tuned:
         Returns:
             The files that were written.
         """
+        from joulemesh.study.kept import held
         from joulemesh.views.figures import tuning_figure
         from joulemesh.views.printing import ON_SCREEN, Printing
         from joulemesh.views.style import save_figure
 
         printing = Printing.asked(formats, width) or ON_SCREEN
-        place = make_folder(folder)
-        with FolderLock(place):
+        with held(folder) as place:
             figure = tuning_figure(self, printing.width)
             wrote = save_figure(figure, place / "figure", printing.formats)
             commit_all(place, stage="tuning")
