@@ -128,6 +128,7 @@ def test_values_of_fields_are_offered(
 
 NEEDS: dict[str, dict[str, Any]] = {
     "network.interference_m=": {"network.medium": "shared"},
+    "plan.power=": {"devices.power_range_w": [0.1, 1.0]},
     "devices.step_s=": {"devices.step_j": 0.1},
     "devices.step_j=": {"devices.step_s": 0.1},
 }
