@@ -112,7 +112,9 @@ class SchemeFleet:
         made = [learners(device) for device in range(count)]
         self.ground = Ground.of(scenario, len(made[0].parameters()))
         view = Replanner(self.ground, 0).plan(first_view(count)).view
-        begin = Durable(0, (view,), Commit(0, np.array(made[0].parameters()), dict(made[0].save())))
+        vector = np.array(made[0].parameters())
+        owed = None if self.ground.width is None else np.zeros_like(vector)
+        begin = Durable(0, (view,), Commit(0, vector, dict(made[0].save()), owed=owed))
         self.links = tuple((int(i), int(j)) for i, j in self.ground.world.graph.edges)
         self.machines = [
             PlannedMachine(device, self, Disk(begin, self.random, (0.001, 0.01)), learner)

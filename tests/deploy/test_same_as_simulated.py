@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from joulemesh.aggregation.peer import Vector
+from joulemesh.deploy.device.device import RUN
+from joulemesh.deploy.device.journal import JOURNAL
 from joulemesh.deploy.fleet.fleet import Fleet
+from joulemesh.deploy.fleet.pack import DEVICES
 from joulemesh.deploy.local.local import largest_difference
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
@@ -88,3 +92,39 @@ def test_messages_of_16_bits_are_rounded_alike_in_the_field_and_in_training(
 def test_patterns_of_exchanges_deploy(exchange: object, tmp_path: Path) -> None:
     plan = small("tree", "float64", {"plan.exchange": exchange, "plan.rounds": "spread"})
     check(plan, tmp_path, simulated(plan))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "bits", "precision"),
+    [
+        ("tree-chunked", 8, "float64"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("tree", 4, "float64"),
+                ("ring", 8, "float64"),
+                ("ring-chunked", 16, "float64"),
+                ("tree", 8, "float32"),
+            )
+        ),
+    ],
+)
+def test_quantised_averages_are_alike_in_the_field_and_in_training(
+    scheme: str, bits: int, precision: str, tmp_path: Path
+) -> None:
+    plan = small(scheme, precision, {"plan.bits": bits})
+    wanted, fleet = simulated(plan), packed(tmp_path / "fleet", plan)
+    assert all(end.complete for end in carried_out(fleet))
+    found = kept(fleet)
+    assert all((vector == found[0]).all() for vector in found)
+    # In 32 bits the last digit of training may turn the rounding of a number.
+    assert apart(found, wanted) <= (1e-12 if precision == "float64" else 0.05)
+    assert apart(simulated(small(scheme, precision)), wanted) > 1e-7
+    folders = [fleet.folder / DEVICES / name / RUN / JOURNAL for name in fleet.names]
+    sent = [
+        each[0]
+        for folder in folders
+        for line in map(json.loads, folder.read_text().splitlines())
+        for each in line.get("sent", {}).values()
+    ]
+    assert 8 * sum(sent) == pytest.approx(float(plan.ledger.bits.sum()))

@@ -34,6 +34,7 @@ def full_state() -> Durable:
     accepted = ((2, 1), View(1, 5, (0, 2), ((0, 2),), (1.0, 2.0), 9.5, ((2, 0),), "d1"))
     trained = (5, np.arange(5, dtype=np.float32), {"m.0": np.zeros(1)})
     commit = replace(base.commit, absent=((0, 2), (3, 1)), view=7)
+    commit = replace(commit, owed=np.full(5, 0.5, np.float32), agreed=np.ones(5, np.float32))
     gift = (2, np.full(5, 2.0, np.float32))
     sent = tuple((to, Part(1, 4, step, gift[1] + step)) for to, step in ((0, 0), (3, 0), (0, 1)))
     return Durable(6, (VIEW, accepted[1]), commit, (3, 2), accepted, trained, gift, "why", sent)

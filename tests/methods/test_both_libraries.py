@@ -18,6 +18,7 @@ from joulemesh.models import from_functions, from_torch
 from joulemesh.scenario import Scenario
 from joulemesh.training import Engine, Exchange, Options, Trace
 from joulemesh.training.arrays import tree_leaves
+from joulemesh.training.reference import run_reference
 from tests.methods.test_contract import OWN
 from tests.samples import sample
 
@@ -32,6 +33,7 @@ FORMS = (
 )
 LOSSY = {"network.packet_error": 0.2, "network.tries": 2}
 HALF = {"network.bits_per_parameter": 16}
+QUANTISED = {"plan.bits": 8, "plan.aggregation": "tree-chunked", "plan.chunks": 3}
 AWAY = {"budget.energy_j": 50.0, "devices.availability": "away.csv"}
 CHURN = "t,device,available\n3,1,0\n6,1,1\n4,4,0\n5,4,1\n"
 SEEDS = (4, 9)
@@ -115,6 +117,48 @@ def test_where_messages_are_lost_or_rounded_or_devices_away(
     Path("away.csv").write_text(CHURN)
     few = small.override({"plan.iterations": 7, **changes})
     agree(*learners(build(name, few), digits))
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"training.weights": "samples"}, {"plan.aggregation": "ring"}, AWAY]
+)
+def test_quantised_averages_are_those_of_jax(
+    small: Scenario,
+    digits: Dataset,
+    changes: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("away.csv").write_text(CHURN)
+    few = small.override({"plan.iterations": 7, **QUANTISED, **changes})
+    engine, learner = learners(build("adaptive", few), digits, weights=few.training.weights)
+    assert engine.schedule.wire == "int8"
+    (wanted, _), (given, _) = ended(engine), ended(learner)
+    for name, leaf in wanted.items():
+        np.testing.assert_allclose(given[name], leaf, atol=1e-9, rtol=0, err_msg=name)
+    for number, devices in enumerate(run_reference(engine)):
+        for device, params in enumerate(devices):
+            for name, leaf in params.items():
+                mine = wanted[name][number, device]
+                np.testing.assert_allclose(mine, leaf, atol=1e-9, rtol=0, err_msg=name)
+
+
+def test_quantised_averages_are_saved_with_what_devices_owe(
+    small: Scenario, digits: Dataset
+) -> None:
+    few = small.override({"plan.iterations": 7, **QUANTISED})
+    each: tuple[Any, ...] = learners(build("adaptive", few), digits)
+    for learner in each:
+        state, _ = learner.advance(learner.begin())
+        arrays = {name: np.array(one) for name, one in learner.save(state).items()}
+        shapes = {key: (one.shape, one.dtype) for key, one in arrays.items()}
+        assert shapes == learner.saved_shapes()
+        assert sum(np.ptp(one) > 0 for name, one in arrays.items() if "exchange" in name) == 2
+        wanted, _ = learner.advance(state)
+        given, _ = learner.advance(learner.load(arrays))
+        for key, leaf in learner.save(wanted).items():
+            np.testing.assert_array_equal(learner.save(given)[key], leaf, err_msg=key)
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -107,8 +107,8 @@ def execute_quantised(
                 "count (summed); give them that method, or set plan.bits = 32",
                 field="plan.bits",
             )
-        mine = None if owed is None else owed[device]
-        peers[device] = QuantisedPeer(peer, bits, agreed, mine, packed=packed)
+        peers[device] = QuantisedPeer(peer, bits, packed=packed)
+        peers[device].continues(agreed, None if owed is None else owed[device])
     after = _carried_out(scheme, route, peers, values, frozenset(), on_air)
     still = np.zeros_like(values) if owed is None else owed.copy()
     for device, peer in peers.items():

@@ -288,24 +288,22 @@ class QuantisedPeer:
     Args:
         peer: what the device does.
         bits: of a number in a message.
-        agreed: [P], the last average; nothing if ``start`` is given the change itself.
-        owed: [P], what this device owes; nothing at first.
         packed: do messages travel as bytes?
 
     Attributes:
         owed: [P], what it owes after the exchange.
     """
 
-    def __init__(
-        self,
-        peer: SummingPeer,
-        bits: int,
-        agreed: Vector | None = None,
-        owed: Vector | None = None,
-        *,
-        packed: bool = False,
-    ) -> None:
+    def __init__(self, peer: SummingPeer, bits: int, *, packed: bool = False) -> None:
         self._peer, self.bits, self._packed = peer, bits, packed
+        self._agreed: Vector | None = None
+        self._before: Vector | None = None
+
+    def continues(self, agreed: Vector | None, owed: Vector | None) -> None:
+        """Go on from the last average, [P], and from what this device owes, [P].
+
+        Without the former ``start`` is given the change since then.
+        """
         self._agreed, self._before = agreed, owed
 
     def start(self, own: Vector) -> None:

@@ -180,6 +180,8 @@ class Commit:
         absent: (step, neighbour): messages that this iteration's exchange had to go without.
         view: the number of the view by whose plan it was done, or in which it was given.
         planned_s: seconds of its iterations by the plan's clock, which a total limits.
+        owed: [P], what its messages have lost so far, where they are quantised; otherwise None.
+        agreed: [P], the last average, where messages are quantised and ``vector`` is another.
     """
 
     iteration: int
@@ -191,6 +193,13 @@ class Commit:
     absent: tuple[tuple[int, int], ...] = ()
     view: int = 0
     planned_s: float = 0.0
+    owed: Vector | None = None
+    agreed: Vector | None = None
+
+    @property
+    def shared(self) -> Vector:
+        """What a newcomer begins with."""
+        return self.vector if self.agreed is None else self.agreed
 
 
 @dataclass(frozen=True, eq=False)

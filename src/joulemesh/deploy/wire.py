@@ -60,7 +60,8 @@ _KINDS: dict[str, type] = {
 _CARRIES = {kind: "payload" in (field.name for field in fields(kind)) for kind in _KINDS.values()}
 _TENSOR_HEADER_BYTES = 1024
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
-_CODES = {"float16": "F16", "float32": "F32", "float64": "F64"}
+_BYTES = "uint8"
+_CODES = {_BYTES: "U8", "float16": "F16", "float32": "F32", "float64": "F64"}
 
 
 def wire_type(bits_per_parameter: int) -> str:
@@ -90,12 +91,18 @@ class Terms:
         plan: digest of the plan that all devices hold.
         parameters: P, of the model.
         dtype: type in which vectors travel.
+        packed: do those of exchanges travel as bytes, quantised by their sender?
     """
 
     fleet: str
     plan: str
     parameters: int
     dtype: str = "float32"
+    packed: bool = False
+
+    def type_of(self, kind: type) -> str:
+        """The type in which the vector of a kind of message travels."""
+        return _BYTES if self.packed and kind is Part else self.dtype
 
     @property
     def itemsize(self) -> int:
@@ -126,7 +133,7 @@ def encode(message: Message, terms: Terms) -> Frame:
     b'{"kind":"fetch","bytes":0,"body":{"view":0,"iteration":3,"gift":false}}'
     """
     vector = getattr(message, "payload", None)
-    payload = () if vector is None else _tensor(vector, terms)
+    payload = () if vector is None else _tensor(vector, terms.type_of(type(message)))
     header = {
         "kind": type(message).__name__.lower(),
         "bytes": sum(part.nbytes for part in payload),
@@ -140,10 +147,10 @@ def encode(message: Message, terms: Terms) -> Frame:
     return Frame(text, payload)
 
 
-def _tensor(vector: Vector, terms: Terms) -> tuple[memoryview, ...]:
-    flat: NDArray[Any] = np.ascontiguousarray(vector, dtype=_little(terms.dtype))
+def _tensor(vector: Vector, dtype: str) -> tuple[memoryview, ...]:
+    flat: NDArray[Any] = np.ascontiguousarray(vector, dtype=_little(dtype))
     data: Any = flat.view(np.uint8)
-    return memoryview(_tensor_head(flat.size, terms.dtype)), memoryview(data)
+    return memoryview(_tensor_head(flat.size, dtype)), memoryview(data)
 
 
 @lru_cache(maxsize=256)
@@ -236,22 +243,21 @@ class Incoming:
         return made
 
     def _vector(self, data: NDArray[np.uint8]) -> Vector:
-        dtype = _little(self._terms.dtype)
+        name = self._terms.type_of(self._kind)
+        dtype = _little(name)
         start = 8 + int.from_bytes(data[:8].tobytes(), "little")
         if start > min(_TENSOR_HEADER_BYTES, self._size):
             raise TransportError(Reason.MALFORMED, f"a safetensors header of {start - 8:,} bytes")
         numbers, odd = divmod(self._size - start, dtype.itemsize)
-        most = self._terms.parameters
+        most = self._terms.parameters * (self._terms.itemsize if name == _BYTES else 1)
         if numbers > most or (self._kind is Given and numbers < most):
             raise TransportError(
                 Reason.TOO_LARGE if numbers > most else Reason.MALFORMED,
                 f"a vector of {numbers:,} numbers where the model has {most:,}",
             )
-        if odd or data[:start].tobytes() != _tensor_head(numbers, self._terms.dtype):
-            raise TransportError(
-                Reason.MALFORMED, f"its safetensors is not one vector of {self._terms.dtype}"
-            )
-        vector = data[start:].view(dtype).astype(self._terms.dtype, copy=False)
+        if odd or data[:start].tobytes() != _tensor_head(numbers, name):
+            raise TransportError(Reason.MALFORMED, f"its safetensors is not one vector of {name}")
+        vector = data[start:].view(dtype).astype(name, copy=False)
         vector.flags.writeable = False
         return vector
 

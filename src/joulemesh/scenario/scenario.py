@@ -71,7 +71,7 @@ def _check_quantised(network: Network, plan: PlanOptions) -> None:
     """Refuse what quantised averages do not go with."""
     bits = f'"{plan.bits}"' if isinstance(plan.bits, str) else plan.bits
     whole = Edit("plan.bits", _WHOLE)
-    if network.bits_per_parameter != _WHOLE:
+    if network.bits_per_parameter < _WHOLE:
         raise ScenarioError(
             f"plan.bits = {bits} quantises what is sent, and network.bits_per_parameter = "
             f"{network.bits_per_parameter} is another width of the same numbers",

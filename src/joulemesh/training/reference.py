@@ -79,8 +79,13 @@ def _one_seed(engine: Engine, number: int, count: int, exchange: Exchanged | Non
     agreed = np.asarray(ravel_pytree(start)[0])
     owing = _Owing(agreed, np.zeros((schedule.devices, agreed.size), agreed.dtype))
     for t in range(count):
+        if bits_of(schedule.wire):
+            unravel = ravel_pytree(start)[1]
+            begins = [unravel(jnp.asarray(owing.agreed))] * schedule.devices
+        else:
+            begins = params
         params = [
-            params[giver] if giver == i else jax.tree.map(partial(_sent, schedule), params[giver])
+            params[giver] if giver == i else jax.tree.map(partial(_sent, schedule), begins[giver])
             for i, giver in enumerate(schedule.begins_with(t, t + 1)[0])
         ]
         for i in range(schedule.devices):

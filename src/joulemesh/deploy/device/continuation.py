@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.peer import Peer, RoundedPeer
+from joulemesh.aggregation.peer import Peer, QuantisedPeer, RoundedPeer, SummingPeer
 from joulemesh.aggregation.route import Route
 from joulemesh.base.errors import Edit, InfeasibleError, ScenarioError, named_refusals
 from joulemesh.deploy.effects import Planned, Price, ViewPlan
@@ -80,7 +80,10 @@ class DevicePlan:
         route = self.rest.route(iteration)
         if route is None or not (route.edges == self.device).any():
             return None
-        made = self.rest.scheme(iteration).peer(self.device, route)
+        scheme = self.rest.scheme(iteration)
+        made = scheme.peer(self.device, route)
+        if scheme.width is not None and isinstance(made, SummingPeer):
+            return QuantisedPeer(made, scheme.width.bits, packed=True)
         return made if self.wire is None else RoundedPeer(made, self.wire)
 
     def exact(self, iteration: int) -> bool:
@@ -297,12 +300,8 @@ def require_peers(made: Continuation) -> None:
         ScenarioError: one line that says why it is for simulation only.
     """
     exchanged, first = made.timeline.exchanged, made.timeline.first
+    _require_whole_gifts(made)
     for since, scheme in made.timeline.schemes:
-        if scheme.width is not None:
-            raise ScenarioError(
-                f"plan.bits = {scheme.width.bits} is for simulation only, as yet",
-                remedies=[(Edit("plan.bits", 32),)],
-            )
         row = since - first + int(exchanged[since - first :].argmax())
         route = made.route(made.start + row)
         if route is None:
@@ -315,6 +314,22 @@ def require_peers(made: Continuation) -> None:
                 "to all devices, and not what one device does (it has no peer); choose another "
                 "plan.aggregation"
             ) from None
+
+
+def _require_whole_gifts(made: Continuation) -> None:
+    """Refuse averages that a newcomer would be given with fewer digits than others hold."""
+    scenario = made.ground.scenario
+    bits = scenario.network.bits_per_parameter
+    double = scenario.training.precision == "float64"
+    if made.timeline.scheme.width is not None and double and bits < 64:
+        raise ScenarioError(
+            "quantised averages (plan.bits) need every device to hold the same numbers, and "
+            f'those of training.precision = "float64" are given in {bits} bits',
+            remedies=[
+                (Edit("network.bits_per_parameter", 64),),
+                (Edit("training.precision", "float32"),),
+            ],
+        )
 
 
 def _is_a_view_plan(plan: DevicePlan | LonePlan) -> ViewPlan:

@@ -245,6 +245,7 @@ def tcp_transport(device: Device, *, ended: bool = False) -> Transport:
             fleet.digest,
             fleet.work.parameters,
             wire_type(fleet.scenario.network.bits_per_parameter),
+            packed=device.planner.ground.width is not None,
         ),
         pack.listens_on,
         refused=device.refused,
@@ -467,7 +468,9 @@ class Device:
             )
         vector = np.array(learner.parameters())
         memory = {name: np.array(one) for name, one in learner.save().items()}
-        return Durable(0, (view,), Commit(0, own_vector(vector, like=vector), memory))
+        owed = np.zeros_like(vector) if self.planner.ground.width is not None else None
+        start = Commit(0, own_vector(vector, like=vector), memory, owed=owed)
+        return Durable(0, (view,), start)
 
     async def run(self) -> End:
         """Run until the node ends."""

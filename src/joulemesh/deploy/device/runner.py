@@ -480,7 +480,8 @@ class Runner:
             return
         self.heard.add(sender)
         if isinstance(message, Part | Given):
-            if self._dtype is not None and message.payload.dtype != self._dtype:
+            numbers = message.payload.dtype.kind == "f"  # not those that were packed
+            if self._dtype is not None and numbers and message.payload.dtype != self._dtype:
                 message = replace(message, payload=message.payload.astype(self._dtype))
             self.tally.received(message.iteration, sender, message.payload.nbytes)
         self.take(Received(sender, message))

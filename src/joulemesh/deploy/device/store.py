@@ -183,6 +183,8 @@ class _Record:
     folder: Literal["new", "whole", "lost", "copied"]
     roster: FleetRoster
     place: tuple[int, int] | None = None
+    owed: int | None = None
+    agreed: int | None = None
 
 
 class _Held(NamedTuple):
@@ -311,6 +313,8 @@ class Store:
             "folder": state.folder,
             "roster": asdict(state.roster),
             "place": self._place(),
+            "owed": None if commit.owed is None else number(commit.owed),
+            "agreed": None if commit.agreed is None else number(commit.agreed),
         }
 
     def _place(self) -> tuple[int, int] | None:
@@ -392,6 +396,7 @@ class Store:
 def _numbers_in(record: Mapping[str, Any]) -> set[int]:
     kept = [one for name in ("commit", "average", "trained", "gift") if (one := record[name])]
     vectors = {number for one in kept for number in (one["vector"], *one["memory"].values())}
+    vectors |= {record[name] for name in ("owed", "agreed") if record.get(name) is not None}
     return vectors | {one["payload"] for one in record["sent"]}
 
 
@@ -415,6 +420,8 @@ def _state(record: _Record, arrays: Mapping[int, NDArray[Any]]) -> Durable:
         average=(average.iteration, vector(average)) if average else None,
         absent=record.absent,
         view=record.view,
+        owed=None if record.owed is None else arrays[record.owed],
+        agreed=None if record.agreed is None else arrays[record.agreed],
     )
     return Durable(
         incarnation=record.incarnation,

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from joulemesh.aggregation.peer import Peer, Vector
+from joulemesh.aggregation.peer import Peer, QuantisedPeer, Vector
 from joulemesh.aggregation.route import Route
 from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.effects import ViewPlan
@@ -470,6 +470,7 @@ class Averaging:
         self.outbox = Outbox(context, lambda: short("its battery does not pay for a message"))
         self._inbox = Inbox(context, plans)
         self._exchange: Exchange | None = None
+        self._quantised: QuantisedPeer | None = None
         self._key = _NEVER
         self._progress = 0.0
         self.within_s = context.settings.patience_s
@@ -492,10 +493,15 @@ class Averaging:
         if peer is not None and not self._context.affords(price.exchange_j):
             self._short(f"its battery does not pay for the exchange of iteration {iteration}")
             return False
-        self._key, self._progress, self._exchange = key, self._context.now, None
+        self.close()
+        self._key, self._progress = key, self._context.now
         if peer is not None and route is not None:
             settings = self._context.settings
             self.within_s = price.exchange_s * settings.slack + settings.patience_s
+            self._quantised = peer if isinstance(peer, QuantisedPeer) else None
+            if self._quantised is not None:
+                commit = self._context.state.commit
+                self._quantised.continues(commit.shared, commit.owed)
             self._exchange = Exchange(peer, self._inbox.awaited(route), own)
             self._context.meter.exchange(route, iteration)
             self._send(self._exchange.begin())
@@ -516,9 +522,14 @@ class Averaging:
             return own, ()
         return self._exchange.finish(), tuple(self._exchange.absent)
 
+    @property
+    def owed(self) -> Vector | None:
+        """What this device's messages have lost, if they are quantised and there are any."""
+        return None if self._quantised is None else self._quantised.owed
+
     def close(self) -> None:
         """It is over."""
-        self._key, self._exchange = _NEVER, None
+        self._key, self._exchange, self._quantised = _NEVER, None, None
 
     def forget(self) -> None:
         """Drop messages that have become too late."""

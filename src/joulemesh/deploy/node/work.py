@@ -263,7 +263,7 @@ class Supplies:
         if (fetch.view, fetch.iteration) != (view.number, view.start - 1):
             return None  # one of the two lacks a view
         if state.commit.iteration == view.start - 1:
-            return state.commit.vector
+            return state.commit.shared
         if state.gift is not None and state.gift[0] == view.start - 1:
             return state.gift[1]
         return None
@@ -507,10 +507,19 @@ class Work:
             average=(t, vector) if exact else before.average,
             absent=absent,
             view=plan.view.number,
+            **self._owing(before, exact=exact),
         )
         if exact:
             self.averaging.outbox.averaged((plan.view.number, t))
         self._save_commit(commit, self._owed(before))
+
+    def _owing(self, before: Commit, *, exact: bool) -> dict[str, Vector | None]:
+        """What is owed after an iteration, where messages are quantised, and the last average."""
+        if before.owed is None or not exact:
+            return {"owed": before.owed, "agreed": None if before.owed is None else before.shared}
+        owed = self.averaging.owed
+        # Who was started again while others averaged does not know what its messages have lost.
+        return {"owed": np.zeros_like(before.owed) if owed is None else owed, "agreed": None}
 
     def _lap(self) -> float:
         """Seconds of the iteration that ends now."""
@@ -524,7 +533,7 @@ class Work:
         context = self._context
         gift = context.state.gift if self.supplies.owed() else None
         if self.supplies.owed() and before.iteration == context.view.start - 1:
-            gift = (before.iteration, before.vector)
+            gift = (before.iteration, before.shared)
         return gift
 
     def _save_commit(self, commit: Commit, gift: tuple[int, Vector] | None = None) -> None:
@@ -556,10 +565,17 @@ class Work:
         if fetch.gift:
             self.learner.disown()
             self._began = None
-            given = replace(commit, iteration=fetch.iteration, vector=vector, view=fetch.view)
+            given = replace(commit, iteration=fetch.iteration, vector=vector, agreed=None)
             spent_j, planned_s = context.meter.spent_j(), context.view.elapsed_s
             self._save_commit(
-                replace(given, average=None, absent=(), spent_j=spent_j, planned_s=planned_s)
+                replace(
+                    given,
+                    average=None,
+                    absent=(),
+                    spent_j=spent_j,
+                    planned_s=planned_s,
+                    view=fetch.view,
+                )
             )
         elif self.aside and plan is not None and fetch.iteration == plan.last:
             self._take_the_last(plan, vector)
@@ -581,6 +597,7 @@ class Work:
                 planned_s=before.planned_s + sum(plan.price(t).iteration_s for t in missed),
                 average=(last, vector) if plan.exact(last) else before.average,
                 absent=(),
+                agreed=None,
             )
         )
 
@@ -613,6 +630,7 @@ class Work:
             elapsed_s=context.state.commit.elapsed_s,
             average=(fetch.iteration, vector),
             view=fetch.view,
+            owed=context.state.commit.owed,
         )
         context.state = replace(context.state, commit=commit, trained=None, sent=(), gift=None)
         context.emit(Evaluate(fetch.iteration, vector))

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.aggregation.peer import Vector
+from joulemesh.aggregation.peer import QuantisedPeer, Vector
 from joulemesh.deploy.device.continuation import DevicePlan, Replanner, first_view
 from joulemesh.deploy.effects import Learner, ViewPlan
 from joulemesh.deploy.record.history import History, views_of
@@ -143,11 +143,13 @@ class _Fleet:
         self.course, self.plans, self.learners = course, plans, learners
         self.vectors = vectors
         self.memory: list[Memory] = [learner.save() for learner in learners]
+        self.agreed, self.owed, self.quantised = vectors.copy(), np.zeros_like(vectors), False
 
     def play(self, iteration: int) -> Played:
         view, vectors = self.course.view(iteration), self.vectors.copy()
         for newcomer, giver in self.course.gifts(iteration):
-            vectors[newcomer] = vectors[giver]
+            vectors[newcomer] = (self.agreed if self.quantised else vectors)[giver]
+            self.agreed[newcomer] = vectors[newcomer]
         plans = {device: self.plans(view, device) for device in view.members}
         plans = {i: plan for i, plan in plans.items() if i in plan.active(iteration)}
         before, memory = vectors.copy(), list(self.memory)
@@ -179,6 +181,9 @@ class _Fleet:
         peers: dict[int, Any] = {}
         for device, plan in plans.items():
             peer = plan.peer(iteration)
+            if isinstance(peer, QuantisedPeer):
+                self.quantised = True
+                peer.continues(self.agreed[device], self.owed[device])
             if peer is not None:
                 peer.start(vectors[device])
                 peers[device] = peer
@@ -206,6 +211,8 @@ class _Fleet:
         for device, peer in peers.items():
             if device not in alone:
                 after[device] = peer.finish()
+            if isinstance(peer, QuantisedPeer):
+                self.agreed[device], self.owed[device] = after[device], peer.owed
         return after
 
     def _priced(

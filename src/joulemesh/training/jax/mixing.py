@@ -8,6 +8,7 @@ __all__ = [
     "Owing",
     "SparseMixing",
     "Steps",
+    "averages_given",
     "dense",
     "in_steps",
     "mean",
@@ -208,6 +209,12 @@ def quantised(registers: int, wire: str, devices: int, *, weighed: bool) -> Mixi
         return back(after), Owing(agreed, jnp.moveaxis(owed, 0, 1))
 
     return Mixing(apply, init)
+
+
+def averages_given(params: Params, moved: jax.Array, memory: Owing) -> Params:
+    """Parameters [rows, S, ...], with the last average in the place of those of some rows."""
+    vector, back = _as_vectors(params)
+    return back(jnp.where(moved[:, None, None], memory.agreed, vector))
 
 
 def _operated(

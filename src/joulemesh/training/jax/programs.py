@@ -72,7 +72,9 @@ from joulemesh.training.jax.local_sgd import (
 from joulemesh.training.jax.mixing import (
     Mixing,
     MixingInputs,
+    Owing,
     WeighedMixing,
+    averages_given,
     mixed,
     sparse_or_mean,
     weighed,
@@ -206,7 +208,7 @@ def _with_gifts(key: ProgramKey, chunk: ChunkSchedule, segment: Segments, state:
     """Let devices that have been away begin the iteration with another's parameters."""
     own = jnp.arange(key.slots, dtype=jnp.int32)
     source = jnp.where(segment.step == 0, chunk.source[segment.iteration], own)
-    short = key.wire and not bits_of(key.wire)  # quantised averages are given as they are
+    short = key.wire and not bits_of(key.wire)
     moved = (source != own).reshape(-1, 1)
 
     def begin(leaf: jax.Array) -> jax.Array:
@@ -214,7 +216,10 @@ def _with_gifts(key: ProgramKey, chunk: ChunkSchedule, segment: Segments, state:
         given = leaf[source]
         return jnp.where(where, ROUND[key.wire](given) if short else given, leaf)
 
-    given = jax.tree.map(begin, key.by_device(state.params))
+    held = key.by_device(state.params)
+    given = jax.tree.map(begin, held)
+    if isinstance(state.exchange, Owing):  # the average since which changes are sent
+        given = averages_given(held, moved[:, 0], state.exchange)
     params = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), given)
     return state._replace(params=_by_rows(key, params))
 

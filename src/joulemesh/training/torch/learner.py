@@ -282,7 +282,7 @@ class TorchLearner:
             for t in range(start, stop):
                 params = self._by_device(state.params)
                 with self._torch.no_grad():
-                    self._mixer.give(t, params)
+                    self._mixer.give(t, params, state.exchange)
                     self._pull(state, t)
                 self._steps.train(state.params, state.memory, t)
                 if t in measured:

@@ -108,17 +108,22 @@ class Mixer:
             self._latest[purpose] = (of, make())
         return self._latest[purpose][1]
 
-    def give(self, iteration: int, params: dict[str, Tensor]) -> None:
+    def give(self, iteration: int, params: dict[str, Tensor], memory: Sequence[Owing] = ()) -> None:
         """Let newcomers begin an iteration with what others ended the one before with."""
         givers = self._schedule.begins_with(iteration, iteration + 1)[0]
         newcomers = np.flatnonzero(givers != np.arange(len(givers)))
         if not len(newcomers):
             return
+        if memory and isinstance(self._schedule.mixing, RoundedExchanges):
+            whole = self._whole(params)  # they begin with the average since which changes are sent
+            for i in newcomers.tolist():
+                whole[:, i] = self._torch.stack([one["agreed"] for one in memory])
+            self._put(params, whole)
+            return
         for leaf in params.values():
             to, of = (self._torch.as_tensor(x).to(leaf.device) for x in (newcomers, givers))
             given = leaf[:, of[to]]
-            short = self._schedule.wire and not bits_of(self._schedule.wire)
-            leaf[:, to] = self._rounded(given) if short else given
+            leaf[:, to] = self._rounded(given) if self._schedule.wire else given
 
     def _whole(self, params: dict[str, Tensor]) -> Tensor:
         """Parameters as a device sends them, [S, N, P]."""
