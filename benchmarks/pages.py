@@ -6,6 +6,7 @@ import json
 
 from benchmarks import (
     accelerator_page,
+    auto,
     consensus,
     deploy,
     drag,
@@ -38,6 +39,7 @@ PAGES = {
     "trees": (trees.TITLE, trees.page),
     "drag": (drag.TITLE, drag.page),
     "slots": (slots.TITLE, slots.page),
+    "auto": (auto.TITLE, auto.page),
     "studio": (studio.TITLE, studio.page),
     "deploy": (deploy.TITLE, deploy.page),
     "long": (long.TITLE, long.page),

@@ -71,7 +71,7 @@ FIGURES: tuple[tuple[str, ...], ...] = (
         ),
     ),
     (
-        '`iterations = "auto"` is {} points behind 100 iterations',
+        'the rule that `iterations = "auto"` had then is {} points behind 100 iterations',
         'auto_lag("fashion-geometric-50, orthogonal, Wi-Fi packets")',
     ),
     (

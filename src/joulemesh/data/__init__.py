@@ -14,6 +14,7 @@ __all__ = [
     "PartitionKind",
     "Reading",
     "from_arrays",
+    "label_distance",
     "load",
     "load_for",
     "partition",
@@ -26,6 +27,6 @@ __all__ = [
 from joulemesh.data.arrays import from_arrays
 from joulemesh.data.catalog import DATASETS, DataSpec, spec
 from joulemesh.data.dataset import Dataset, Holders
-from joulemesh.data.load import load, load_for, partition_for, spec_for
+from joulemesh.data.load import label_distance, load, load_for, partition_for, spec_for
 from joulemesh.data.partition import Partition, PartitionKind, partition, regroup
 from joulemesh.data.reading import Reading

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.data.catalog import DATASETS, DataSpec, check_name, spec
-from joulemesh.data.dataset import Dataset, check_loss, moments, numbers_of
+from joulemesh.data.dataset import BINS, Dataset, check_loss, moments, numbers_of
 from joulemesh.data.partition import Partition, held_partition, natural_partition, partition
 from joulemesh.data.reading import (
     COLUMN,
@@ -137,6 +137,53 @@ def _of_sizes(
             field="devices.samples",
         )
     return found
+
+
+_MOST_SHARES = 256  # devices whose label shares tell what all are like
+_MOST_LABELS = 200  # of a device: of more, the shares would hardly differ
+
+
+def label_distance(
+    scenario: Scenario, dataset: Dataset | None = None, *, load: bool = True
+) -> float | None:
+    """Mean squared distance of the devices' label shares from those of all devices.
+
+    It is 0 where all have the same shares, and 1 − 1/K where each of many devices has one of K
+    labels. Partitions by a rule are drawn for labels that are equally frequent, without the data;
+    those that the data decide are looked up if it is given, or may be loaded. None where there are
+    no labels, or none at hand.
+    """
+    training, count = scenario.training, scenario.devices.count
+    labels: NDArray[Any]
+    try:
+        if dataset is None and _by_rule(training.partition):
+            sizes = spec_for(scenario)
+            if sizes.targets == "tokens":
+                return None
+            few = min(count, _MOST_SHARES)
+            groups = sizes.classes if sizes.targets == "classes" else BINS
+            most = min(sizes.train * few // count, _MOST_LABELS * few)
+            labels = np.arange(max(most, few)) % groups
+            kind, values = training.partition, dict(training)
+            dealt = partition(labels, few, kind=kind, seed=scenario.seed, **values)
+        elif dataset is None and not load:
+            return None
+        else:
+            data = load_for(scenario) if dataset is None else dataset
+            if data.targets == "tokens":
+                return None
+            labels = data.strata()
+            dealt = partition_for(scenario, data, scenario.seed)
+    except ScenarioError:  # what is wrong is said where the data are needed
+        return None
+    held = dealt.histogram(labels, int(labels.max()) + 1)
+    shares = held / held.sum(axis=1, keepdims=True)
+    return float(((shares - shares.mean(axis=0)) ** 2).sum(axis=1).mean())
+
+
+def _by_rule(kind: str) -> bool:
+    """Does a rule deal samples out, and not the data themselves?"""
+    return kind != NATURAL and not kind.startswith(COLUMN)
 
 
 def _check_labelled(dataset: Dataset, kind: str) -> None:

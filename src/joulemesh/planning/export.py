@@ -104,6 +104,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "parameters": plan.work.parameters,
         "model_bits": plan.work.model_bits,
         "operations": plan.work.operations,
+        "label_distance": plan.work.label_distance,
         "energy_j": float(plan.spent_j.sum()),
         "time_s": plan.time_s,
         "device_rounds": int(plan.rounds.sum()),
@@ -256,7 +257,8 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
             exchange = Ledger.of(stored["rounds"].shape, **columns, harvested_j=gained)
             samples = file["round_samples"]
         sizes = int(record["parameters"]), float(record["model_bits"])
-        work = Workload(*sizes, samples, record.get("operations"))
+        told = record.get("operations"), record.get("label_distance")
+        work = Workload(*sizes, samples, *told)
         known = scenario.with_origins(origins_of(record))
         made = plan_of(Ground(known, work, build_world(known, samples)))
         shape = stored["rounds"].shape[1:]

@@ -19,7 +19,7 @@ from joulemesh.aggregation.patterned import patterned
 from joulemesh.aggregation.route import Subgraph
 from joulemesh.aggregation.scheme import Choice, Conditions, Scheme, choose
 from joulemesh.base.errors import Edit, InfeasibleError, ScenarioError, named_refusals
-from joulemesh.data import Dataset, load_for, partition_for, spec_for
+from joulemesh.data import Dataset, label_distance, load_for, partition_for, spec_for
 from joulemesh.data.catalog import DATASETS, DataSpec
 from joulemesh.data.load import device_names
 from joulemesh.ledger import Ledger
@@ -52,6 +52,8 @@ class Workload:
     # floating-point operations to train on one sample once, or None where only the number of
     # parameters is known: then at least 6 for each of them
     operations: float | None = None
+    # how far the devices' label shares are from those of all; None where nothing is known of them
+    label_distance: float | None = None
 
 
 def explicit_sizes(scenario: Scenario) -> NDArray[np.int64] | None:
@@ -67,7 +69,7 @@ def workload(
 ) -> Workload:
     """The sizes of a scenario, or of the user's own model and data in their place."""
     require_room(scenario)
-    training = scenario.training
+    training, wanted = scenario.training, scenario.plan.iterations
     sizes: Dataset | DataSpec | None = data
     if parameters is None:
         sizes = spec_for(scenario)
@@ -80,6 +82,7 @@ def workload(
         model_bits=float(parameters * scenario.network.bits_per_parameter),
         round_samples=_round_samples(scenario, data),
         operations=None if sizes is None else _operations(training, sizes, parameters),
+        label_distance=label_distance(scenario, data, load=wanted == "auto"),
     )
 
 

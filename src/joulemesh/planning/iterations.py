@@ -1,13 +1,16 @@
 """How many iterations a plan has: as given, the most that is paid for in time, or the best.
 
-Which is best says a bound with all its constants, or the prices of rounds and exchanges. The
-corrected bound (notes: corrected-theorem-2), with n iterations of τ = Q/n rounds and a learning
-rate that is tuned to the Q rounds of a device, η = λ/(mQ), exceeds what no plan changes by
-(Mλ/2m²)·(σ/Q + δ²/n): noise falls with the rounds that are trained, drift with how often devices
-average. The n chosen has the least 1/Q(n) + κ/n, where κ = δ²/σ if the constants of ``[bounds]``
-are known and 1 otherwise. Q(n) is what batteries and time leave for rounds beside n exchanges, so
-it falls as n grows. Where it falls by e rounds per exchange, the optimum has √(e/κ) rounds per
-iteration: exchanges that cost as much as a round are worth a round each (notes: auto-iterations).
+More iterations average more often and leave less for training. Of all n, ``"auto"`` takes the one
+with the least
+
+    mean over devices i of 1/(Q_i(n) + 1)  +  κ/n,
+
+where Q_i(n) are the rounds of device i that batteries and time leave beside n exchanges. The form
+is that of the corrected bound with a tuned learning rate (notes: corrected-theorem-2): noise falls
+with the rounds that are trained, drift with how often devices average. Every device counts by its
+own rounds, so that a hub is not starved by what it relays. κ is δ²/σ if the constants of
+``[bounds]`` are known; otherwise it follows from how far the devices' label shares are from those
+of all, by a rule that was learnt from trained plans (notes: auto-iterations).
 """
 
 from __future__ import annotations
@@ -25,22 +28,26 @@ from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.base.units import counted
 from joulemesh.ledger import Ledger
 from joulemesh.planning.budget import Waiting, rounds_cap
+from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import policy_of
+from joulemesh.planning.rounds import Profile
 from joulemesh.scenario import PlanOptions
 from joulemesh.theory import bounds
-from joulemesh.tolerance import affordable, within
+from joulemesh.tolerance import TOLERANCE, affordable, within
 
 if TYPE_CHECKING:
     from joulemesh.planning.static import StaticPlanner
 
 __all__ = [
     "MOST_ENTRIES",
+    "Drift",
     "Iterations",
     "Merit",
     "best_iterations",
     "least_of",
     "longest",
     "longest_in_time",
+    "rounds_beside",
     "zeta_limit",
 ]
 
@@ -49,8 +56,85 @@ IntArray = NDArray[np.int64]
 
 _PRICED = 256  # exchanges whose mean price stands for all, where they differ
 _GRID = 24
-_TRIED = 6  # lengths of training, where waiting costs energy
+_TRIED = 16  # lengths of training, where waiting costs energy
+_DRIFT, _POWER = 0.6, 1.5  # κ = 0.6·D^1.5 for label shares of squared distance D, as was learnt
 _MOST = 2.0**53
+_USUAL = 0.15  # D of Dirichlet(0.5), in whose place labels are not known
+
+
+@dataclass(frozen=True, eq=False)
+class Drift:
+    """What an exchange fewer costs in terms of a round fewer, and how that is known."""
+
+    kappa: float
+    source: str
+
+    @classmethod
+    def of(cls, ground: Ground) -> Drift:
+        """By the constants of the bounds, or by the labels that devices hold."""
+        constants, distance = ground.constants, ground.work.label_distance
+        if constants is not None and constants.gradient_variance > 0:
+            kappa = constants.divergence**2 / constants.gradient_variance
+            return cls(kappa, "by the constants of [bounds]")
+        kappa = _DRIFT * (_USUAL if distance is None else distance) ** _POWER
+        if distance is None:
+            usual = "nothing is known of the devices' labels: they are taken as Dirichlet(0.5)"
+            return cls(kappa, f"{usual}; [bounds] would tell")
+        return cls(kappa, f"from the devices' label shares, which differ by {distance:.2g}")
+
+
+def rounds_beside(
+    planner: StaticPlanner, n: int, exchange_j: FloatArray, exchange_s: float
+) -> FloatArray:
+    """[N] rounds of each device in all for which n exchanges leave energy and time."""
+    # An estimate within some per cent: planning the rounds costs a hundred times more.
+    devices, limits = planner.world.devices, planner.limits
+    round_j, round_s = devices.round_energy_j, devices.round_latency_s
+    idle_w = Waiting.at(devices).of(1.0)
+    trained = int(planner.ground.trains(n).sum())
+    held_j = devices.energy_budget_j - n * (exchange_j + exchange_s * idle_w)
+    most_s = np.inf if limits.total_s is None else limits.total_s - n * exchange_s
+    cap = np.full_like(round_s, np.inf)
+    if limits.deadline_s is not None:
+        free_s = limits.deadline_s - exchange_s
+        most_s, cap = min(most_s, trained * free_s), trained * np.floor(free_s / round_s)
+    if planner.ground.policy.spends == "least":
+        cap = np.minimum(cap, n * planner.least)
+    if not trained or most_s < 0 or (held_j < 0).any():
+        return np.zeros_like(round_s)
+    if devices.idle_w is None:
+        return _in_time(planner, trained, np.minimum(held_j / round_j, cap), most_s)
+    with np.errstate(divide="ignore"):
+        most_s = min(most_s, float(np.min(np.where(idle_w > 0, held_j / idle_w, np.inf))))
+    # More seconds to train in leave less energy. The sum of the rounds bends where a device trains
+    # until its battery is empty.
+    bends = np.sort(np.minimum(held_j / (round_j / round_s + idle_w), most_s))
+    some = bends[np.linspace(0, len(bends) - 1, min(_TRIED, len(bends))).astype(np.int64)]
+    tried = np.append(some, most_s if np.isfinite(most_s) else [])
+    paid = [np.minimum((held_j - train_s * idle_w) / round_j, cap) for train_s in tried]
+    even = [float(np.minimum(p, s / round_s).sum()) for p, s in zip(paid, tried, strict=True)]
+    best = int(np.argmax(even))
+    return _in_time(planner, trained, paid[best], float(tried[best]))
+
+
+_CLOSER = 4  # steps towards the level of seconds that whole rounds leave
+
+
+def _in_time(planner: StaticPlanner, trained: int, paid: FloatArray, train_s: float) -> FloatArray:
+    """As many rounds as fit some seconds of training, of those that batteries pay for."""
+    round_s = planner.world.devices.round_latency_s
+    whole: FloatArray = np.floor(np.clip(paid, 0.0, _MOST) * (1.0 + TOLERANCE))
+    if planner.ground.policy.fit is None:  # every iteration has the same time
+        even: FloatArray = np.minimum(whole, trained * np.floor(train_s / trained / round_s))
+        return even
+    level_s, rounds = train_s, whole
+    for _ in range(_CLOSER if np.isfinite(train_s) else 0):
+        rounds = np.minimum(whole, np.floor(level_s / round_s))
+        taken_s = Profile.of(rounds.astype(np.int64), trained, round_s).total_s
+        if taken_s <= train_s:
+            break
+        level_s *= train_s / taken_s
+    return rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,81 +144,26 @@ class Merit:
     planner: StaticPlanner  # whose batteries, limits of time and policy hold
     exchange_j: FloatArray  # [N] joules of one exchange, on average
     exchange_s: float  # seconds of one exchange, on average
-    drift: float  # κ, what an exchange fewer costs in terms of a round fewer
-    known: bool  # is κ from the constants of the scenario?
+    drift: Drift
 
     @classmethod
     def of(cls, planner: StaticPlanner, most: int) -> Merit:
         """Of the prices of a planner's exchanges, up to so many of them."""
         n = min(most, _PRICED)
         prices = planner.prices(planner.ground.ready(n), n)
-        constants = planner.ground.constants
-        known = constants is not None and constants.gradient_variance > 0
-        drift = 1.0
-        if constants is not None and known:
-            drift = constants.divergence**2 / constants.gradient_variance
         mean_s = float(prices.seconds.mean())
-        return cls(planner, prices.exchange_j.mean(axis=0), mean_s, drift, known)
+        return cls(planner, prices.exchange_j.mean(axis=0), mean_s, Drift.of(planner.ground))
 
-    def rounds(self, n: int) -> IntArray:
-        """[N] rounds of each device in all that n exchanges leave energy and time for."""
-        planner, policy = self.planner, self.planner.ground.policy
-        devices, limits = planner.world.devices, planner.limits
-        round_s, trained = devices.round_latency_s, int(planner.ground.trains(n).sum())
-        left_j = devices.energy_budget_j - n * self.exchange_j
-        left_s = np.inf if limits.total_s is None else limits.total_s - n * self.exchange_s
-
-        def within(train_s: float, rest_j: FloatArray | float = 0.0) -> IntArray:
-            """The rounds of so many seconds of training, which cost so many joules at rest."""
-            most = np.clip(np.floor((left_j - rest_j) / devices.round_energy_j), 0.0, _MOST)
-            if limits.deadline_s is not None:
-                each = np.floor(max(0.0, limits.deadline_s - self.exchange_s) / round_s)
-                most = np.minimum(most, trained * each)
-            whole = most.astype(np.int64)
-            if policy.spends == "least":
-                whole = np.minimum(whole, n * planner.least)
-            if train_s == np.inf or not trained:
-                return whole if trained else np.zeros_like(whole)
-            train_s = max(0.0, train_s)
-            if policy.fit is not None:
-                return np.asarray(policy.fit(trained, whole, round_s, train_s))
-            shares = trained * np.floor(train_s / trained / round_s)
-            return np.asarray(np.minimum(whole, np.minimum(shares, _MOST).astype(np.int64)))
-
-        if devices.idle_w is None:
-            return within(left_s)
-        return self._waited(n, left_j, left_s, within)
-
-    def _waited(
-        self,
-        n: int,
-        left_j: FloatArray,
-        left_s: float,
-        within: Callable[[float, FloatArray], IntArray],
-    ) -> IntArray:
-        """The most rounds, if everybody draws power for as long as the iterations take."""
-        devices, limits = self.planner.world.devices, self.planner.limits
-        idle_w = Waiting.at(devices).of(1.0)
-        left_j = left_j - n * self.exchange_s * idle_w
-        if (left_j < 0).any():
-            return np.zeros(len(idle_w), np.int64)
-        with np.errstate(divide="ignore"):
-            most_s = min(left_s, float(np.min(np.where(idle_w > 0, left_j / idle_w, np.inf))))
-        if limits.deadline_s is not None:
-            most_s = min(most_s, n * max(0.0, limits.deadline_s - self.exchange_s))
-        rest_s = n * self.exchange_s
-        tried = [
-            within(float(train_s), (rest_s + train_s) * idle_w)
-            for train_s in np.linspace(0.0, most_s, _TRIED + 1)[1:]
-        ]
-        return max(tried, key=lambda rounds: int(rounds.sum()))
+    def rounds(self, n: int) -> FloatArray:
+        """[N] rounds of each device in all beside n exchanges, by an estimate."""
+        return rounds_beside(self.planner, n, self.exchange_j, self.exchange_s)
 
     def value(self, n: int) -> float:
-        """1/Q + κ/n, where only exchanges count before which somebody can have trained."""
+        """The mean of 1/(Q + 1), and κ/n: only exchanges count before which somebody trains."""
         rounds = self.rounds(n)
         if not rounds.any() or (rounds < n * self.planner.least).any():
             return np.inf
-        return float(1 / rounds.mean() + self.drift / min(n, int(rounds.max())))
+        return float((1 / (rounds + 1)).mean() + self.drift.kappa / min(n, rounds.max()))
 
     def reason(self, n: int, most: int) -> str:
         """Why n of the ``most`` iterations that are paid for, in one line."""
@@ -143,12 +172,13 @@ class Merit:
         shares = [f"{100 * joules:.2g} % of the energy in all batteries"]
         if limits.total_s is not None:
             shares.append(f"{100 * n * self.exchange_s / limits.total_s:.2g} % of the total time")
-        source = "by the constants of [bounds]" if self.known else "assumed: [bounds] would tell"
-        worth = f"more of them would cost more rounds than they are worth (kappa {self.drift:.3g}, "
-        why = "no more are paid for, or can be planned" if n == most else f"{worth}{source})"
+        why = "more of them would cost more rounds than they are worth"
+        if n == most:
+            why = "no more are paid for, or can be planned"
         return (
             f'plan.iterations = "auto" is {n:,}: {rounds.mean() / n:.3g} rounds per iteration on '
-            f"average, and exchanges take {' and '.join(shares)}; {why}"
+            f"average, and exchanges take {' and '.join(shares)}; {why} "
+            f"(kappa {self.drift.kappa:.2g}, {self.drift.source})"
         )
 
 

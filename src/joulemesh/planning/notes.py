@@ -268,6 +268,7 @@ def notes_on_outcome(
 ) -> Iterator[str]:
     """Notes on what the plan comes to, with the names of devices."""
     yield from _idle(timeline, names)
+    yield from _relays(world, timeline, names)
     yield from _rate(scenario, world, timeline, names)
     yield from _battery(world, timeline, names)
 
@@ -351,6 +352,38 @@ def _idle(timeline: Timeline, names: Sequence[str]) -> Iterator[str]:
             f"{called(int(np.argmax(idle)), names)}) never train, they only average and relay: "
             "their samples stay unseen; lower plan.iterations, or raise what binds them"
         )
+
+
+_STARVED = 0.2  # of the mean rounds
+
+
+def _relays(world: World, timeline: Timeline, names: Sequence[str]) -> Iterator[str]:
+    """Devices that train little because of what they send for others."""
+    devices, rounds = world.devices, timeline.rounds.sum(axis=0)
+    stays, fair = timeline.active.all(axis=0), _STARVED * rounds.mean()
+    spent_j = total_of(timeline.exchange.exchange_j)
+    # What they would train if an exchange cost them as much as it costs the others on average.
+    besides_j = np.maximum(spent_j - float(spent_j.mean()), 0.0)
+    few = (
+        stays
+        & (rounds > 0)
+        & (rounds < fair)
+        & (rounds + besides_j / devices.round_energy_j > fair)
+    )
+    if few.any():
+        worst = int(np.argmin(np.where(few, rounds, np.inf)))
+        others = int(few.sum()) - 1
+        also = f", and so {_others(others)}" if others else ""
+        yield (
+            f"{called(worst, names)} trains {int(rounds[worst]):,} rounds, less than a fifth of "
+            f"the mean of {rounds.mean():,.0f}, because it relays: exchanges take "
+            f"{100 * spent_j[worst] / devices.energy_budget_j[worst]:.0f} % of its battery{also}; "
+            "lower plan.iterations, or give it a larger battery"
+        )
+
+
+def _others(count: int) -> str:
+    return "does one other device" if count == 1 else f"do {count:,} other devices"
 
 
 def _rate(

@@ -112,6 +112,7 @@ class Sizes(_Record):
     model_bits: float
     round_samples: tuple[float, ...]
     operations: float | None = None
+    label_distance: float | None = None
 
 
 class Input(_Record):
@@ -204,7 +205,8 @@ class Fleet(_Record):
     def work(self) -> Workload:
         sizes = self.sizes
         samples = np.array(sizes.round_samples, np.float64)
-        return Workload(sizes.parameters, sizes.model_bits, samples, sizes.operations)
+        told = sizes.operations, sizes.label_distance
+        return Workload(sizes.parameters, sizes.model_bits, samples, *told)
 
     def ground(self) -> Ground:
         """What every plan of the fleet stands on, made without data and model."""

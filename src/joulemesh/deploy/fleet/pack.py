@@ -261,6 +261,7 @@ def _described(
             model_bits=work.model_bits,
             round_samples=tuple(work.round_samples.tolist()),
             operations=work.operations,
+            label_distance=work.label_distance,
         ),
     )
     return fleet, dict(inputs.values())
