@@ -83,9 +83,9 @@ def device(
 ) -> None:
     """Measure seconds and joules of a training step of a scenario, and watts at rest.
 
-    Warms up, then lets blocks of rest and of training take turns. Figures come with 95 % intervals;
-    one wider than 10 % is said aloud. Nothing is written before everything is measured: Ctrl-C
-    leaves nothing behind.
+    Warms up, then alternates blocks of rest and of training. Figures have 95 % intervals; one wider
+    than 10 % is reported as uncertain. Nothing is written until everything has been measured, so
+    Ctrl-C leaves nothing behind.
     """
     from joulemesh.calibration.calibration import check_table, write_row
 

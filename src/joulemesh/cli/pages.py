@@ -80,10 +80,10 @@ def watch(
 ) -> None:
     """Watch a fleet at work: who is up, joules and seconds against the plan, links, accuracy.
 
-    Nothing is changed by it. The page is served on this machine only (127.0.0.1), to whoever has
-    the address that is printed; every device that can be reached is asked twice a second, and
-    what cannot be seen is said. `deploy local` fleets can be watched while they run. With --json
-    nothing is served: all that the page would show is printed.
+    The fleet is not affected. The page is served on this machine only (127.0.0.1), to whoever has
+    the printed address. Devices are polled twice a second; those that do not answer are marked.
+    `deploy local` fleets can be watched while they run. With --json nothing is served: the
+    content of the page is printed.
     """
     from joulemesh.deploy.fleet.fleet import Fleet
 

@@ -271,7 +271,7 @@ class Scenario(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     seed: Annotated[
-        int, Field(ge=0, strict=True, description="makes the world, and all chance")
+        int, Field(ge=0, strict=True, description="determines the world and every random draw")
     ] = 0
     devices: Devices = Devices()
     network: Network = Network()

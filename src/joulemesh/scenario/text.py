@@ -133,7 +133,7 @@ def _radio_gave_way(scenario: Scenario) -> bool:
 def _commented(scenario: Scenario) -> str:
     given, default = scenario.given, type(scenario)()
     seed = _entry("seed", scenario.seed, live="seed" in given or scenario.seed != 0)
-    lines = [_HEAD, "", f"{seed:<36} # makes the world, and all chance"]
+    lines = [_HEAD, "", f"{seed:<36} # determines the world and every random draw"]
     for name, section in SECTIONS.items():
         values, defaults = getattr(scenario, name), getattr(default, name)
         lines += ["", f"[{name}]    # {(section.__doc__ or '').strip()}"]
