@@ -52,7 +52,7 @@ class RoundedExchange:
     divisor: NDArray[np.float64]  # float64 [C, I]; one of them is 1
     rounds: NDArray[np.bool_]  # bool [C, I]
     output: IntArray  # int32 [C, N]: the register that holds each device's parameters in the end
-    owed: IntArray  # int32 [C, N]: the register of what each device owes; [C, 0] if nobody does
+    owed: IntArray  # int32 [C, D]: the register of what each of D devices owes: of all, or none
     registers: int  # their number R
 
     @property
