@@ -138,7 +138,9 @@ def _fields() -> dict[str, dict[str, Any]]:
     """The JSON Schema of every field, by its name with its section."""
     from joulemesh.scenario import SECTIONS
 
-    found: dict[str, dict[str, Any]] = {"seed": {"description": "determines the world and every random draw"}}
+    found: dict[str, dict[str, Any]] = {
+        "seed": {"description": "determines the world and every random draw"}
+    }
     for section, kind in SECTIONS.items():
         for field, schema in kind.model_json_schema()["properties"].items():
             found[f"{section}.{field}"] = schema
