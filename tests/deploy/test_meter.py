@@ -27,6 +27,11 @@ MESSAGES: dict[str, object] = {
     "devices.message_j": 1e-5,
     "devices.receive_power_w": 0.2,
 }
+POWER: dict[str, object] = {
+    "plan.power": "just-in-time",
+    "devices.power_range_w": [0.01, 1.0],
+    "devices.circuit_w": 0.1,
+}
 CAST: dict[str, object] = {"network.broadcast": True, "network.topology": "complete"}
 
 
@@ -50,6 +55,9 @@ CAST: dict[str, object] = {"network.broadcast": True, "network.topology": "compl
         {**MESSAGES, "plan.aggregation": "gossip", "plan.gossip_rounds": 3},
         {**MESSAGES, **CAST, "plan.aggregation": "metropolis", "plan.gossip_rounds": 3},
         {**MESSAGES, **CAST, "plan.aggregation": "tree-chunked", "network.packet_error": 0.1},
+        {**MESSAGES, **POWER, "plan.aggregation": "tree-chunked"},
+        {**MESSAGES, **POWER, **CAST, "plan.aggregation": "metropolis", "plan.gossip_rounds": 2},
+        {**POWER, "plan.aggregation": "gossip", "plan.gossip_rounds": 9},
     ],
 )
 def test_modelled_joules_of_a_plan_are_the_plan_s(changes: dict[str, object]) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan
 
 _HARVEST = ("harvested_j", "spilled_j")  # written only where batteries are recharged
+_POWERS = ("power_w", "link_power_w")  # written only where a plan chooses powers
 _MOST_ENTRIES = 1_000_000
 _MOST_ROWS = 10_000_000
 _COLUMNS = (
@@ -107,6 +108,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "label_distance": plan.work.label_distance,
         "energy_j": float(plan.spent_j.sum()),
         "time_s": plan.time_s,
+        **({} if plan.power_w is None else {"exchange_stretch": plan.ground.stretch}),
         "device_rounds": int(plan.rounds.sum()),
         "gossip": gossip,
         "bounds": plan.bounds,
@@ -148,7 +150,8 @@ def plan_json(plan: Plan) -> str:
 
 
 def _arrays_of(plan: Plan) -> tuple[str, ...]:
-    return (*_ARRAYS, *_HARVEST) if plan.harvests else _ARRAYS
+    powers = () if plan.link_power_w is None else _POWERS
+    return (*_ARRAYS, *powers, *(_HARVEST if plan.harvests else ()))
 
 
 def _stored(plan: Plan, name: str) -> NDArray[Any]:

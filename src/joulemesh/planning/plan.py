@@ -46,7 +46,7 @@ __all__ = [
     "Timeline",
     "absent",
     "bound",
-    "device_joules",
+    "device_columns",
     "digest_of",
     "digest_of_timeline",
     "ledger_of",
@@ -270,11 +270,16 @@ def spent_on(account: Account) -> dict[str, FloatArray]:
     return columns
 
 
-def device_joules(account: Account) -> dict[str, FloatArray]:
-    """The columns of joules in a table of devices for readers, by their headers; each [N]."""
-    safety = account.safety_margin_j if isinstance(account, Plan) else None
-    kept = {} if safety is None else {"for safety": safety}
-    return {"battery": account.energy_budget_j, **spent_on(account), **kept}
+def device_columns(account: Account) -> dict[str, tuple[FloatArray, str]]:
+    """The columns of a table of devices for readers, by their headers: figures [N], their unit."""
+    joules = {"battery": account.energy_budget_j, **spent_on(account)}
+    columns = {name: (figures, "J") for name, figures in joules.items()}
+    if isinstance(account, Plan):
+        if account.safety_margin_j is not None:
+            columns["for safety"] = account.safety_margin_j, "J"
+        if account.power_w is not None:
+            columns["sends at"] = account.power_w, "W"
+    return columns
 
 
 def ledger_of(account: object) -> tuple[str, ...]:
@@ -737,6 +742,30 @@ class Plan(Ledgered):
         from joulemesh.planning.notes import safety_of
 
         return safety_of(self)
+
+    @cached_property
+    def power_w(self) -> FloatArray | None:
+        """float64 [N]: mean transmit power of each device while it sends; None if none is chosen.
+
+        Without circuits; see ``plan.power``.
+        """
+        from joulemesh.planning.powers import mean_power_w
+
+        return mean_power_w(self)
+
+    @cached_property
+    def link_power_w(self) -> FloatArray | None:
+        """float64 [E, 2]: transmit powers of the first exchange on every link, both directions.
+
+        Links that it does not use have the highest power of their sender; None if none is chosen.
+        """
+        from joulemesh.planning.powers import sent_costs
+
+        if self.power_w is None or not self.timeline.exchanged.any():
+            return None
+        chosen = sent_costs(self, int(np.argmax(self.timeline.exchanged))).power_w
+        highest_w = self.world.devices.transmit_power_w[self.world.graph.edges]
+        return highest_w if chosen is None else chosen
 
     @cached_property
     def answer(self) -> Answer:

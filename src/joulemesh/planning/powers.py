@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.air import on_air
 from joulemesh.aggregation.route import Route
 from joulemesh.base.errors import JoulemeshError
+from joulemesh.base.units import energy, si
 from joulemesh.ledger import alike
 from joulemesh.planning.ground import Ground
 from joulemesh.world.links import LinkCosts
@@ -25,12 +26,22 @@ from joulemesh.world.links import LinkCosts
 if TYPE_CHECKING:
     from joulemesh.planning.plan import Plan, Timeline
 
-__all__ = ["STRETCHES", "longest_of_use", "mean_power_w", "sent_costs", "with_powers"]
+__all__ = [
+    "STRETCHES",
+    "longest_of_use",
+    "mean_power_w",
+    "note_on_powers",
+    "sent_costs",
+    "with_powers",
+]
 
 FloatArray = NDArray[np.float64]
 
 STRETCHES = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 8.0)
 """Seconds of exchanges that are tried, over those at the highest powers."""
+
+_SOME = 32  # exchanges that stand for all, where they differ
+_SAME = 1.0005
 
 
 def longest_of_use(ground: Ground, value: Callable[[Ground], float]) -> Ground:
@@ -87,35 +98,64 @@ def with_powers(
 # What a plan shows --------------------------------------------------------------------------------
 
 
-def sent_costs(plan: Plan, iteration: int) -> LinkCosts:
-    """Costs of all links at the powers with which an iteration (1..n) is sent."""
-    row = iteration - 1
+def sent_costs(plan: Plan, row: int) -> LinkCosts:
+    """Costs of all links at the powers with which the exchange of a row (from 0) is sent."""
     costs = plan.ground.costs(plan.timeline.first + row, plan.timeline.snapshot(row))
-    route = plan.route(iteration)
-    if route is None or not plan.timeline.exchanged[row]:
-        return costs.settled
-    return plan.ground.pricer.sent(route, costs)
+    route = plan.route(row + 1)
+    return costs.settled if route is None else plan.ground.pricer.sent(route, costs)
 
 
-def mean_power_w(plan: Plan, iteration: int = 1) -> FloatArray | None:
-    """float64 [N]: mean transmit power of each device over the seconds in which it sends.
+def mean_power_w(plan: Plan) -> FloatArray | None:
+    """float64 [N]: transmit power of each device, on average over the time in which it sends.
 
-    0 for a device that does not send; None where a plan chooses no powers.
+    0 for a device that does not send; None where a plan chooses no powers. Where exchanges differ,
+    some of them stand for all.
     """
     if plan.scenario.plan.power == "full":
         return None
-    route, costs = plan.route(iteration), sent_costs(plan, iteration)
-    devices, medium = plan.ground.world.devices, plan.ground.pricer.medium
-    count = len(devices.transmit_power_w)
-    if route is None or not len(route.edge):
-        return np.zeros(count)
-    place = route.link_index[route.edge], (~route.forward).astype(np.int64)
-    each_w = devices.transmit_power_w[route.sender]
-    if costs.power_w is not None:
-        each_w = costs.power_w[place]
-    air = on_air(route, costs, broadcast=medium.broadcast)
-    power_w = np.zeros(len(air.sender))
-    np.maximum.at(power_w, air.carrier, each_w)
-    seconds = np.bincount(air.sender, air.seconds, count)
-    watts = np.bincount(air.sender, air.seconds * power_w, count)
-    return np.asarray(np.divide(watts, seconds, out=np.zeros(count), where=seconds > 0))
+    count = len(plan.energy_budget_j)
+    seconds, joules = np.zeros(count), np.zeros(count)
+    for row in _some(plan):
+        route, costs = plan.route(row + 1), sent_costs(plan, row)
+        if route is None or not len(route.edge):
+            continue
+        each_w = plan.world.devices.transmit_power_w[route.sender]
+        if costs.power_w is not None:
+            way = (~route.forward).astype(np.int64)
+            each_w = costs.power_w[route.link_index[route.edge], way]
+        air = on_air(route, costs, broadcast=plan.ground.pricer.medium.broadcast)
+        power_w = np.zeros(len(air.sender))
+        np.maximum.at(power_w, air.carrier, each_w)
+        seconds += np.bincount(air.sender, air.seconds * route.repeats, count)
+        joules += np.bincount(air.sender, air.seconds * power_w * route.repeats, count)
+    return np.asarray(np.divide(joules, seconds, out=np.zeros(count), where=seconds > 0))
+
+
+def _some(plan: Plan) -> list[int]:
+    """Rows with an exchange: one where they are alike, otherwise some from first to last."""
+    rows, timeline = np.flatnonzero(plan.timeline.exchanged), plan.timeline
+    if timeline.routes is None and not timeline.scheme.random:
+        return [int(row) for row in rows[:1]]
+    some = np.unique(np.linspace(0, len(rows) - 1, _SOME).astype(np.int64))
+    return [int(row) for row in rows[some]]
+
+
+def note_on_powers(plan: Plan) -> str | None:
+    """What choosing powers brings, in a sentence; None where a plan chooses none."""
+    rows = _some(plan) if plan.scenario.plan.power != "full" else []
+    route = plan.route(rows[0] + 1) if rows else None
+    power_w = mean_power_w(plan)
+    if route is None or power_w is None or not power_w.any():
+        return None
+    costs = plan.ground.costs(plan.timeline.first + rows[0], plan.timeline.snapshot(rows[0]))
+    full = replace(plan.ground, loud=True).pricer.beside(route, costs)
+    now = plan.ground.pricer.beside(route, costs)
+    longer = float(now.seconds[0] / full.seconds[0])
+    time = "in the same time" if longer < _SAME else f"in {longer:.3g} times the time"
+    sending = power_w[power_w > 0]
+    return (
+        f'plan.power = "{plan.scenario.plan.power}": an exchange takes {energy(now.total_j)} '
+        f"instead of {energy(full.total_j)} at the highest powers, {time}; devices send at "
+        f"{si(float(sending.min()), 'W')} to {si(float(sending.max()), 'W')}, "
+        f"{si(float(sending.mean()), 'W')} on average"
+    )

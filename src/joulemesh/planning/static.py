@@ -45,7 +45,7 @@ from joulemesh.planning.ground import Ground
 from joulemesh.planning.iterations import MOST_ENTRIES, Iterations, zeta_limit
 from joulemesh.planning.notes import ask_first, notes_on_inputs, notes_on_outcome, questions
 from joulemesh.planning.plan import Plan, Timeline
-from joulemesh.planning.powers import longest_of_use, with_powers
+from joulemesh.planning.powers import longest_of_use, note_on_powers, with_powers
 from joulemesh.planning.rounds import stand_in
 from joulemesh.scenario import Scenario
 from joulemesh.tolerance import affordable
@@ -65,6 +65,7 @@ __all__ = [
     "remedies",
     "require_somebody",
     "soon_planned",
+    "with_length",
 ]
 
 _MOST_ENTRIES = 500_000  # of rounds [n, N], in plans that are made to see what a change brings
@@ -341,8 +342,7 @@ def plan_of(ground: Ground, *, proof: bool = True) -> Plan:
 
 def _planned(ground: Ground) -> Plan:
     scenario, world = ground.scenario, ground.world
-    if scenario.plan.power == "auto":
-        ground = longest_of_use(ground, _worth)
+    ground = with_length(ground)
     planner = StaticPlanner(ground.decided_on)
     doubts = list(notes_on_inputs(scenario, ground.work, world))
     try:
@@ -362,9 +362,17 @@ def _planned(ground: Ground) -> Plan:
     require_countable(timeline.rounds, _FEWER_ROUNDS)
     doubts += notes_on_outcome(scenario, world, timeline, ground.names)
     made = Plan(ground, timeline, (*planner.notes, *doubts))
-    if ground.decided_on is ground:
+    if scenario.plan.power == "full":
         return made
-    return replace(made, timeline=with_powers(ground, timeline, lambda row: made.route(row + 1)))
+    decided = made
+    made = replace(made, timeline=with_powers(ground, timeline, lambda row: decided.route(row + 1)))
+    said = note_on_powers(made)
+    return made if said is None else replace(made, notes=(said, *made.notes))
+
+
+def with_length(ground: Ground) -> Ground:
+    """The ground with the length of exchanges that ``plan.power = "auto"`` chooses."""
+    return longest_of_use(ground, _worth) if ground.scenario.plan.power == "auto" else ground
 
 
 def _worth(ground: Ground) -> float:

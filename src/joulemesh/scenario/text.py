@@ -62,7 +62,7 @@ def check_table(devices: Devices, budget: Budget) -> None:
 def taken_columns(devices: Devices, budget: Budget) -> set[str]:
     """Names of columns that fields take, if the table has them."""
     own = devices.model_dump(include=set(COLUMNS))
-    fields = [*own.values(), budget.energy_j]
+    fields = [*own.values(), *(devices.power_range_w or ()), budget.energy_j]
     return {value for value in fields if isinstance(value, str)}
 
 

@@ -17,7 +17,7 @@ from joulemesh.base.files import write_text
 from joulemesh.base.units import column, duration, energy
 from joulemesh.metrics import Metric, Reported, reported, score_metric
 from joulemesh.models.curves import COUNTS, column_names
-from joulemesh.planning.plan import Account, Plan, device_joules, spent_on
+from joulemesh.planning.plan import Account, Plan, device_columns, spent_on
 from joulemesh.study.runs import to_target
 from joulemesh.tolerance import within
 from joulemesh.views import words
@@ -158,14 +158,15 @@ def devices(plan: Account, most: int = _MOST_ROWS) -> Table:
     # the tightest batteries are the ones that matter
     shown = np.arange(count) if count <= most else np.sort(np.argsort(spare)[:most])
     binding = plan.binding if isinstance(plan, Plan) else None
-    joules = {
-        name: column(figures[shown].tolist(), "J") for name, figures in device_joules(plan).items()
+    cells = {
+        name: column(figures[shown].tolist(), unit)
+        for name, (figures, unit) in device_columns(plan).items()
     }
     columns = [
         Column("device", figures=not plan.names),
         *(
             Column(f"{name} [{unit}]", rank=2 * (name != "battery"))
-            for name, (unit, _) in joules.items()
+            for name, (unit, _) in cells.items()
         ),
         Column("left"),
         Column("local rounds", rank=1),
@@ -178,7 +179,7 @@ def devices(plan: Account, most: int = _MOST_ROWS) -> Table:
         rows.append(
             [
                 f"{i} {plan.names[i]}" if plan.names else str(i),
-                *(cells[k] for _, cells in joules.values()),
+                *(column_of[k] for _, column_of in cells.values()),
                 percent(spare[i]),
                 f"{plan.rounds[:, i].sum():,}",
                 _span(lived),

@@ -121,6 +121,8 @@ class Tariff:
         idle_w: watts that it draws at rest, through every iteration.
         cast: prices of an exchange along a route, in an iteration (from 1), as joules of a byte;
             None where every message is paid for by itself.
+        powers: called when an exchange along a route begins, in an iteration (from 1): its messages
+            go at the powers that the plan has chosen; None where it chooses none.
         byte_bits: bits that the plan counts for a byte.
     """
 
@@ -130,6 +132,7 @@ class Tariff:
     source: str = "modelled"
     idle_w: float = 0.0
     cast: Callable[[Route, int], Cast] | None = None
+    powers: Callable[[Route, int], None] | None = None
     byte_bits: float = 8.0
 
     @classmethod
@@ -154,8 +157,15 @@ class Tariff:
         ends = {(int(i), int(j)): k for k, (i, j) in enumerate(ground.world.graph.edges)}
         first = None if ground.world.channel.fading else ground.costs(0)
 
+        sent: dict[int, LinkCosts] = {}  # of the iteration whose exchange has begun
+
         def costs_in(iteration: int) -> LinkCosts:
-            return ground.costs(iteration - 1) if first is None else first
+            whole = ground.costs(iteration - 1) if first is None else first
+            return sent.get(iteration, whole)
+
+        def powers(route: Route, iteration: int) -> None:
+            sent.clear()
+            sent[iteration] = ground.pricer.sent(route, costs_in(iteration))
 
         def prices(sender: int, receiver: int, iteration: int, size: float) -> tuple[float, float]:
             """Joules of a byte at the sender and at the receiver, in a message of so many bits."""
@@ -185,6 +195,7 @@ class Tariff:
             f"({scenario.plan.pays} pays)" + (once if broadcast else ""),
             idle_w=0.0 if devices.idle_w is None else float(devices.idle_w[device]),
             cast=cast if broadcast else None,
+            powers=None if scenario.plan.power == "full" else powers,
             byte_bits=bits,
         )
 
@@ -252,6 +263,8 @@ class Modelled:
         """An exchange begins along a route."""
         self._cast, sizes = None, np.unique(route.message_bits)
         self._message_bits = float(sizes[0]) if len(sizes) == 1 else None
+        if self.tariff.powers is not None:
+            self.tariff.powers(route, iteration)
         if self.tariff.cast is not None and route.same_to_all:
             self._cast = self.tariff.cast(route, iteration)
 

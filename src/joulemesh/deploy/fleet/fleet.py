@@ -211,9 +211,11 @@ class Fleet(_Record):
     def ground(self) -> Ground:
         """What every plan of the fleet stands on, made without data and model."""
         from joulemesh.planning.ground import Ground
+        from joulemesh.planning.static import with_length
         from joulemesh.world import build_world
 
-        return Ground(self.scenario, self.work, build_world(self.scenario, self.work.round_samples))
+        world = build_world(self.scenario, self.work.round_samples)
+        return with_length(Ground(self.scenario, self.work, world))
 
     @property
     def spares(self) -> tuple[int, ...]:
