@@ -15,9 +15,7 @@ from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.planning.orders import Orders, orders
 from joulemesh.planning.plan import Plan
 from joulemesh.scenario import Scenario
-from joulemesh.views.charts import chart_data
 from joulemesh.views.console import show_plan
-from joulemesh.views.plan_figure import plan_figure
 from joulemesh.views.report import devices, events
 
 NAMES = ("gate", "barn", "mast", "<hut>$")
@@ -104,15 +102,3 @@ def test_refusals_of_runs_name_devices(scenario: Scenario) -> None:
 
 
 # Without ----------------------------------------------------------------------------------------
-
-
-def test_without_names_nothing_speaks_of_them() -> None:
-    plan = joulemesh.plan(Scenario(devices={"count": 4}, plan={"iterations": 3}))
-    assert "names" not in json.loads(plan.to_json())
-    assert "name" not in plan.frame().columns
-    assert "names" not in chart_data(plan, {}, None)
-    assert "name" not in json.loads(orders(plan, 0).to_json())
-    assert "<title>device 0: " in plan._repr_html_()
-    axes = plan_figure(plan).axes[2]
-    assert [one.get_text() for one in axes.get_xticklabels()] == ["0", "1", "2", "3"]
-    assert axes.get_xlabel() == "device i"

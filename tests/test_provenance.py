@@ -34,25 +34,6 @@ def test_one_default_in_code_presets_files_and_init(tmp_path: Path) -> None:
         assert getattr(Scenario(**{section: {}}), section) == getattr(default, section)
 
 
-def test_a_commented_file_gives_what_was_given(tmp_path: Path) -> None:
-    (tmp_path / "d.csv").write_text("profile,power,energy_j\nesp32,1,5\nlaptop,2,6\n")
-    one = Scenario.preset("paper").override(
-        {
-            "devices.table": str(tmp_path / "d.csv"),
-            "devices.transmit_power_w": "power",
-            "network.shadowing_db": 0.0,
-        }
-    )
-    (tmp_path / "s.toml").write_text(one.to_toml(comments=True), "utf-8")
-    two = Scenario.load(tmp_path / "s.toml")
-    assert two == one
-    assert set(one.given) <= set(two.given)
-    assert two.origin("devices.cpu_hz") == one.origin("devices.cpu_hz")
-    assert two.origin("budget.energy_j") == Origin("table", "d.csv")
-    assert "network.noise_dbm_per_hz" not in two.given  # the paper's, and the default
-    assert two.given["plan.physics"] == "paper"
-
-
 # Origins ---------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from joulemesh.cli.main import app
 from joulemesh.fading import spellings
 from joulemesh.methods.base import lookup, names
 from tools import same_bits
-from tools.same_bits import Record, differences, main, record
+from tools.same_bits import Record, differences, record
 from tools.same_bits_cases import SCENARIOS, Case
 from tools.same_bits_commands import COMMANDS, WITHOUT, Fleets
 from tools.same_bits_figures import digest, figures, plain
@@ -90,36 +90,6 @@ def test_one_bit_of_an_array_is_noticed(kind: Any) -> None:
     assert digest(-0.0) != digest(0.0)
     with pytest.raises(TypeError, match="object has no digest"):
         digest(object())
-
-
-@pytest.mark.slow
-def test_the_command_writes_checks_and_refuses(
-    made: Record, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "record.json"
-    assert main(["--write", str(file)], TWO) == 0
-    assert json.loads(file.read_text("utf-8")) == {**made, "torch": {"version": None, "cases": {}}}
-    assert main(["--check", str(file)], TWO) == 0
-    assert "0 of 2 cases differ" in capsys.readouterr().out
-    old = copy.deepcopy(made)
-    old["cases"]["run"]["ledger"]["bits"] = "0" * 16
-    file.write_text(json.dumps(old), "utf-8")
-    assert main(["--check", str(file)], TWO) == 1
-    assert "\n1 of 2 cases differ: 1 value" in capsys.readouterr().out
-    assert main(["--check", str(file), "--only", "compare"], TWO) == 0
-    assert "0 of 1 cases differ" in capsys.readouterr().out
-    old["machine"]["jax"] = "0.0.1"
-    file.write_text(json.dumps(old), "utf-8")
-    assert main(["--check", str(file)], TWO) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "of another machine: jax 0.0.1 there and" in line
-    assert main(["--check", str(file), "--elsewhere"], TWO) == 1
-    old["cases"] = copy.deepcopy(made["cases"])
-    old["cases"]["run"]["parameters"].popitem()
-    file.write_text(json.dumps(old), "utf-8")
-    assert main(["--check", str(file), "--elsewhere"], TWO) == 0
-    assert "perhaps due to the machine: run: value: parameters" in capsys.readouterr().out
-    assert main(["--check", str(tmp_path / "none.json")], TWO) == 2
 
 
 CHOICES = {

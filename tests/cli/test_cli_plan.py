@@ -50,25 +50,6 @@ def test_plan_shows_scheme_reason_iterations_totals_devices_and_rounds(command: 
     assert len(rows) >= 20
 
 
-def test_devices_are_called_by_their_names(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "d.csv").write_text("name,energy_j\ngate,9\nbarn,9\nmast,1\n")
-    (tmp_path / "f.toml").write_text(
-        '[devices]\ntable = "d.csv"\n[network]\nprofile = "ideal"\n[budget]\ndeadline_s = 0.04\n'
-        '[plan]\niterations = 20\nrounds = "theorem4"\naggregation = "tree"\n'
-    )
-    out = command("plan", "f.toml").out
-    assert "│0 gate │" in out
-    assert any(
-        f"root at device {i} ({name})" in out for i, name in enumerate(("gate", "barn", "mast"))
-    )
-    refusal = command("plan", "f.toml", "--set", "plan.iterations=100")
-    refused(refusal, "device 2 (mast) cannot pay")
-    leaving = command(
-        "plan", "f.toml", "--set", "plan.iterations=100", "--set", "plan.on_depletion=leave"
-    )
-    assert ": mast (the battery cannot pay" in leaving.out
-
-
 def test_a_target_that_is_no_accuracy_is_refused_before_anything_is_made(
     command: Command, tmp_path: Path
 ) -> None:
@@ -95,24 +76,6 @@ def test_out_writes_what_the_suffix_says(command: Command, tmp_path: Path) -> No
         assert (tmp_path / name).read_text("utf-8").startswith(first)
     refused(command("plan", "--out", "p.xlsx"), "p.xlsx: plans end in .npz, .json or .csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.json"]
-
-
-def test_a_gossiping_and_fading_and_leaving_fleet_can_be_shown(command: Command) -> None:
-    gossip = command(
-        "plan", "--set", "plan.aggregation=gossip", "--set", "budget.energy_j=1000.0",
-        "--set", "budget.deadline_s=60.0", "--set", "plan.iterations=3",
-    )  # fmt: skip
-    assert gossip.code == 0
-    assert "consensus error" in gossip.out
-    assert "Remark 4" in gossip.out
-    assert "balanced" in gossip.out
-    leaving = command(
-        "plan", "--preset", "adaptive", "--set", "plan.on_depletion=leave",
-        "--set", "budget.energy_j=[1.0, 9.0]", "--set", "network.fading=rayleigh",
-    )  # fmt: skip
-    assert leaving.code == 0
-    assert "depleted" in leaving.out
-    assert "left" in leaving.out
 
 
 def test_init_writes_a_commented_file_that_means_the_same(command: Command, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from joulemesh import templates
 from joulemesh.base.errors import ScenarioError
 from joulemesh.templates import PROJECT, lay_out
 
@@ -73,19 +72,3 @@ def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="is a file; name a new folder"):
         lay_out(tmp_path / "notes.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-
-
-def test_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that is full after two files leaves none, and no folder."""
-    left = [None, None]
-
-    def write(path: Path, data: bytes) -> None:
-        if not left:
-            raise ScenarioError(f"cannot write {path}: No space left on device; choose another")
-        left.pop()
-        path.write_bytes(data)
-
-    monkeypatch.setattr(templates, "write_bytes", write)
-    with pytest.raises(ScenarioError, match="No space left"):
-        lay_out(tmp_path / "fleet")
-    assert list(tmp_path.iterdir()) == []

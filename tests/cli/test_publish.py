@@ -50,24 +50,3 @@ def test_what_cannot_be_drawn_is_refused_first(
     place = ["--figure", f"{out}.png"] if command == "plan" else ["--out", str(out)]
     assert said in refusal(command, *place, option, value)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["plan", "--format", "pdf"], "--format needs --figure"),
-        (["plan", "--width", "ieee"], "--width needs --figure"),
-        (["plan", "--figure", "a.gif"], "figures end in .png, .svg, .pdf or .pgf, not '.gif'"),
-        (["compare", "--format", "pdf"], "--format needs --out"),
-        (["compare", "--baseline", "pens"], "--baseline needs --out"),
-        (
-            ["compare", "--methods", "adaptive,pens", "--out", "x", "--baseline", "fixed:3"],
-            "--baseline fixed:3 is not compared: name one of adaptive, pens",
-        ),
-        (["tune", "--width", "ieee"], "need --out"),
-        (["run", "--worlds", "2", "--format", "pdf"], "draw one run: leave --worlds out"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(words: list[str], said: str) -> None:
-    assert said in refusal(*words)
-    assert not Path("x").exists()

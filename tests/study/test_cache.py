@@ -61,13 +61,6 @@ def test_a_damaged_file_is_no_run_and_no_crash(data: Any) -> None:
         np.testing.assert_array_equal(from_bytes(content).curves, a_run().curves)
 
 
-def test_arrays_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="do not fit"):
-        Record(np.arange(3), np.zeros((2, len(CURVES))))
-    with pytest.raises(ValueError, match="do not fit"):
-        Record()
-
-
 def test_one_wrong_bit_is_not_found(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     cache.keep("ab12", a_run())

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
-import joulemesh
 from joulemesh.data import load
-from joulemesh.models import build
 from joulemesh.scenario import Training
 from joulemesh.study.runs import chance_note
 from joulemesh.training.prepare import probabilities
 
 DIGITS = load("digits")
-SMALL = {"devices.count": 4, "plan.iterations": 8, "budget.deadline_s": 1.0}
 
 
 def note(score: float, final: float, name: str = "accuracy", **training: Any) -> str:
@@ -54,36 +49,3 @@ def test_probabilities_are_told_from_logits(scale: float) -> None:
     assert probabilities(share / share.sum(axis=1, keepdims=True))
     assert not probabilities(logits)
     assert not probabilities(np.log(share / share.sum(axis=1, keepdims=True) + 1e-12))
-
-
-def test_a_model_that_ends_in_softmax_is_noted_before_training(tmp_path: Path) -> None:
-    plain = build("logistic", DIGITS.shape, 10)
-
-    def apply(params: Any, x: jax.Array) -> jax.Array:
-        return jax.nn.softmax(plain.apply(params, x))
-
-    scenario = joulemesh.Scenario.preset("adaptive").override(SMALL)
-    stages: list[str] = []
-    result = joulemesh.run(scenario, model=(plain.init, apply), on_stage=stages.append)
-    noted = [stage for stage in stages if stage.startswith("note: ")]
-    assert len(noted) == 1
-    assert stages.index(noted[0]) < stages.index("training")
-    assert "remove the last Softmax" in noted[0]
-    assert noted[0].removeprefix("note: ") in result.notes
-    named: dict[str, Any] = {"model": (plain.init, apply), "cache": tmp_path, "seeds": 1}
-    assert any("Softmax" in one for one in joulemesh.compare(scenario, "fixed:2", **named).notes)
-    fine = joulemesh.run(scenario, model=(plain.init, plain.apply))
-    assert not any("Softmax" in one for one in fine.notes)
-
-
-def test_a_module_of_pytorch_that_ends_in_softmax_is_noted() -> None:
-    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
-    layers = (torch.nn.Flatten(), torch.nn.Linear(64, 10))
-    scenario = joulemesh.Scenario.preset("adaptive").override({**SMALL, "plan.iterations": 2})
-    for module, noted in (
-        (torch.nn.Sequential(*layers, torch.nn.Softmax(dim=1)), True),
-        (torch.nn.Sequential(*layers), False),
-        (torch.nn.Sequential(*layers, torch.nn.LogSoftmax(dim=1)), False),
-    ):
-        result = joulemesh.run(scenario, model=module)
-        assert any("remove the last Softmax" in note for note in result.notes) == noted

@@ -16,7 +16,6 @@ from joulemesh.data import Dataset
 from joulemesh.methods import Setting, build
 from joulemesh.planning.static import plan as make_plan
 from joulemesh.scenario import Scenario
-from joulemesh.study import contest
 from joulemesh.study.compare import DEFAULT_METHODS, Progress, _sized
 from joulemesh.study.comparison import Comparison
 from joulemesh.tolerance import within
@@ -67,33 +66,6 @@ def test_every_method_is_evaluated_on_the_same_samples(seven: Seven) -> None:
     for engine in engines:
         assert engine.options.eval_at[0] == 1
         assert engine.options.eval_at[-1] == engine.schedule.iterations
-
-
-def test_a_large_test_set_is_sampled_alike_and_ends_whole(
-    small: Scenario, digits: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    engines: list[Engine],
-) -> None:  # fmt: skip
-    monkeypatch.setattr(contest, "_SMALL_TEST", 10)
-    times = 30  # 1800 test samples, of which curves need not see all
-    wide = Dataset(
-        "wide",
-        digits.x_train,
-        digits.y_train,
-        np.tile(digits.x_test, (times, 1, 1, 1)),
-        np.tile(digits.y_test, times),
-        10,
-        mean=digits.mean,
-        std=digits.std,
-    )
-    methods = ["adaptive", "fixed:1"]
-    found = joulemesh.compare(small, methods, "iterations", [0, 1], data=wide, cache=tmp_path)
-    counts = {engine.evaluator.counts.curve for engine in engines}
-    assert len(counts) == 1
-    assert counts.pop()[0] == 1800  # the mean model on all: the target is of all
-    # The whole test set is the small one thirty times: its accuracy is a multiple of 1/60.
-    for entry in found.entries:
-        accuracy = entry.final["test_accuracy"] * 60
-        np.testing.assert_allclose(accuracy, np.rint(accuracy), atol=1e-3)
 
 
 # Equal terms --------------------------------------------------------------------------------------
@@ -201,22 +173,6 @@ def test_an_interrupted_comparison_goes_on(
     assert len(engines) == 4  # the interrupted one once more, and the one after it
     assert found.computed == 4
     assert all(same(found[name], seven[0][name]) for name in methods)
-
-
-def test_progress_is_told(small: Scenario, digits: Dataset, seven: Seven, mine: Path) -> None:
-    told: list[Progress] = []
-    methods = ["adaptive", "fixed:500", "fixed:4"]
-    joulemesh.compare(small, methods, "energy", 2, data=digits, cache=mine, on_progress=told.append)
-    by = {name: [step for step in told if step.method == name] for name in methods}
-    assert [(step.completed, step.iterations, step.cached) for step in by["adaptive"]] == [
-        (8, 8, 2)
-    ]
-    assert [step.iterations for step in by["fixed:500"]] == [0]
-    done = [step.completed for step in by["fixed:4"]]
-    assert done[0] == 0
-    assert done == sorted(done)
-    assert done[-1] == by["fixed:4"][-1].iterations
-    assert {(step.position, step.methods) for step in by["fixed:4"]} == {(2, 3)}
 
 
 # Divergence ---------------------------------------------------------------------------------------

@@ -93,21 +93,6 @@ def test_a_view_whose_plan_is_not_that_of_the_devices_is_said(fleet: Path) -> No
     assert any("View 1 gives another plan here" in note for note in made.notes)
 
 
-def test_a_fleet_that_this_version_plans_otherwise_is_said(fleet: Path) -> None:
-    record = json.loads((fleet / "fleet.json").read_text())
-    (fleet / "fleet.json").write_text(json.dumps({**record, "digest": "ab" * 32, "version": "9.9"}))
-    made = report_of_fleet(fleet, simulate=False)
-    assert "than the version that made it (9.9)" in made.notes[0]
-
-
-def test_files_that_a_fleet_was_made_with_are_asked_for(fleet: Path) -> None:
-    record = json.loads((fleet / "fleet.json").read_text())
-    (fleet / "fleet.json").write_text(json.dumps({**record, "code": {"mine.py": "ab" * 32}}))
-    done = CliRunner().invoke(app, ["deploy", "report", str(fleet), "--no-simulate"])
-    assert isinstance(done.exception, ScenarioError)
-    assert "add --load mine.py" in str(done.exception)
-
-
 def test_without_any_journal_it_says_where_to_put_them(fleet: Path) -> None:
     shutil.rmtree(fleet / "journals")
     with pytest.raises(ScenarioError, match="copy each device's folder 'run' to"):

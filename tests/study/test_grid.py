@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import joulemesh
-from joulemesh.base.errors import InfeasibleError
 from joulemesh.data import Dataset
 from joulemesh.ledger import Ledger
 from joulemesh.methods import Setting, build
@@ -59,23 +58,6 @@ def test_every_grid_point_of_joules_and_of_seconds_is_met(small: Scenario) -> No
         slack = 1 + 2 * each.max() / so_far[at[:-1] - 1]
         assert (later <= RATIO * slack).all()
     assert len(at) < 16 * np.log2(n) + 2 * 8 / 2 + 2 / (RATIO - 1)  # and there are few of them
-
-
-def test_another_method_does_not_change_when_one_is_evaluated(small: Scenario) -> None:
-    setting = Setting(small, "energy")
-    alone = evaluations(setting, build("fixed:3", setting).reserve)
-    build("d-psgd", setting)
-    assert evaluations(setting, build("fixed:3", setting).reserve) == alone
-
-
-def test_without_a_plan_there_are_grids_all_the_same(small: Scenario) -> None:
-    poor = Setting(small.override({"budget.deadline_s": 1e-9}))
-    with pytest.raises(InfeasibleError):
-        _ = poor.reference
-    at = evaluations(poor, ledger(np.full(1000, 0.01), np.full(1000, 0.01)))
-    assert at[:8] == (1, 2, 3, 4, 5, 6, 7, 8)
-    assert at[-1] == 1000
-    assert len(at) < 100
 
 
 def test_what_costs_nothing_is_evaluated_at_the_end(small: Scenario) -> None:

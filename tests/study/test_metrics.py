@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import csv
-import json
-import re
 import sys
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import joulemesh
-from joulemesh.data import Dataset, load
 from joulemesh.study.result import Result
 from joulemesh.study.tracking import TensorBoard
-from joulemesh.views.console import show_result
 
 SCENARIO = joulemesh.Scenario.preset("adaptive").override(
     {
@@ -71,50 +66,6 @@ def test_devices_that_agree_have_the_mean_models_curve(told: Told) -> None:
         assert row["device_accuracy_min"] == row["device_accuracy_max"] == row["test_accuracy"]
         assert row["device_accuracy_mean"] == row["test_accuracy"]
         assert (row["test_samples"], row["device_samples"]) == (360, 360)
-
-
-@pytest.mark.parametrize("aggregation", ["tree", "metropolis"])
-def test_bar_last_row_summary_and_report_agree(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], aggregation: str
-) -> None:
-    """Though curves are drawn from some of the test samples: the last evaluation is of all."""
-    digits = load("digits")
-    times = 4  # 1440 test samples, of which curves see 1000
-    wide = Dataset(
-        "wide", digits.x_train, digits.y_train, np.tile(digits.x_test, (times, 1, 1, 1)),
-        np.tile(digits.y_test, times), 10, mean=digits.mean, std=digits.std,
-    )  # fmt: skip
-    scenario = SCENARIO.override({"plan.aggregation": aggregation, "budget.deadline_s": 1.0})
-    steps: list[Any] = []
-    folder = tmp_path / "run"
-    result = joulemesh.run(scenario, seeds=2, out=folder, data=wide, on_progress=steps.append)
-    with open(folder / "metrics.csv") as file:
-        last = [row for row in csv.DictReader(file) if row["iteration"] == "12"]
-    summary = json.loads((folder / "result.json").read_text("utf-8"))
-    mean = np.mean([float(row["test_accuracy"]) for row in last])
-    # The whole test set is the digits' four times: its accuracy is a multiple of 1/360.
-    assert all(float(r["test_accuracy"]) * 360 % 1 == pytest.approx(0, abs=1e-3) for r in last)
-    assert {row["test_samples"] for row in last} == {row["device_samples"] for row in last}
-    assert summary["test_samples"] == int(last[0]["test_samples"]) == 1440
-    assert summary["curve_test_samples"] == 1000
-    assert summary["curve_device_samples"] == (1000 if aggregation == "tree" else 100)
-    assert summary["accuracy"] == steps[-1].accuracy == pytest.approx(mean, rel=1e-6)
-    assert result.final.test_accuracy.mean() == summary["accuracy"]
-    page = (folder / "report.html").read_text("utf-8")
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])  # type: ignore[index]
-    score = data["learning"]["along"][0]
-    assert score["lines"][0]["mean"][-1] == pytest.approx(mean, rel=1e-4)
-    assert "(1,000 test samples)" in score["lines"][0]["legend"]
-    assert "the last point: all 1,440 test samples" in score["notes"]
-    assert f"<strong>{100 * mean:.1f}\xa0%</strong>" in page
-    show_result(result, Console(width=200))
-    printed = capsys.readouterr().out
-    assert f"accuracy    {mean:.4f}" in printed
-    found, error = result.summary(), (mean * (1 - mean) / 1440) ** 0.5
-    assert found["accuracy_se"] == pytest.approx(error)
-    told_error = f"1,440 test samples, standard error {100 * error:.1f} points"
-    assert told_error in printed
-    assert told_error in page
 
 
 class StopError(Exception):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +9,8 @@ import numpy as np
 import pytest
 
 import joulemesh
-from joulemesh.base.errors import ScenarioError
-from joulemesh.data import Reading, load, load_for
+from joulemesh.data import load_for
 from joulemesh.methods import Setting
-from joulemesh.study.paper import report_of_folder
 
 TINY = {
     "devices.count": 3,
@@ -40,25 +36,6 @@ def table(folder: Path, scale: float = 1.0) -> str:
 def scenario(dataset: str, **more: Any) -> joulemesh.Scenario:
     own = {"training.dataset": dataset, "training.partition": "column:site"}
     return joulemesh.Scenario.preset("adaptive").override({**TINY, **own, **more})
-
-
-@pytest.mark.slow
-def test_a_table_from_file_to_report(tmp_path: Path) -> None:
-    result = joulemesh.run(scenario(table(tmp_path)), out=tmp_path / "run")
-    assert result.dataset.class_names == ("kelp", "sand")
-    assert result.partitions[0].sizes.tolist() == [32, 32, 32]
-    page = (tmp_path / "run" / "report.html").read_text()
-    found = re.search(r'"classes":(\[[^]]*\])', page)
-    assert found is not None
-    assert json.loads(found[1]) == ["kelp", "sand"]
-    (tmp_path / "mine.csv").unlink()
-    report_of_folder(tmp_path / "run", tmp_path / "again.html")
-    assert found[0] in (tmp_path / "again.html").read_text()
-    notes = json.loads((tmp_path / "run" / "result.json").read_text())["notes"]
-    assert notes == list(result.notes)
-    said = " | ".join(notes)
-    assert "24 of 120 rows are held out as test samples" in said
-    assert "in the order of their appearance ('east' is device 0, 'north' is device 1" in said
 
 
 @pytest.mark.slow
@@ -88,25 +65,6 @@ def test_rounds_of_an_epoch_are_priced_by_what_each_device_holds(tmp_path: Path)
     assert result.partitions[0].sizes.tolist() == [32, 32, 64]
     own = joulemesh.run(asked.override({"training.dataset": "digits"}), data=str(path))
     assert own.plan.work.round_samples.tolist() == [32, 32, 64]
-
-
-@pytest.mark.slow
-def test_standardising_is_part_of_what_a_run_is(tmp_path: Path) -> None:
-    path = table(tmp_path, scale=1000.0)
-    raw, scaled = scenario(path), scenario(path, **{"training.normalize": True})
-    unscaled = joulemesh.run(raw, out=tmp_path / "run")
-    assert any("set training.normalize = true" in note for note in unscaled.notes)
-    with pytest.raises(ScenarioError, match=r"training.normalize was False and is True"):
-        joulemesh.run(scaled, out=tmp_path / "run", resume=True)
-    # The same samples under the same scenario, but seen through another mean
-    other = load(path, reading=Reading(ignored=("site",)))
-    moved = type(other)(
-        other.name, other.x_train, other.y_train, other.x_test, other.y_test, 2, mean=3.0
-    )
-    iid = raw.override({"training.partition": "iid"})
-    joulemesh.run(iid, data=other, out=tmp_path / "own")
-    with pytest.raises(ScenarioError, match="the normalisation is not the same"):
-        joulemesh.run(iid, data=moved, out=tmp_path / "own", resume=True)
 
 
 def test_kept_runs_know_who_held_what(tmp_path: Path) -> None:

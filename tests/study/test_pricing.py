@@ -20,17 +20,6 @@ def made(number: int, learns: str, energy_j: float, time_s: float) -> Priced:
     return Priced(Candidate(number, {}), "tree", 10, 50, energy_j, time_s, learns)
 
 
-def test_a_price_is_the_plans() -> None:
-    changes = {"plan.aggregation": "ring-chunked", "plan.iterations": 40}
-    priced = Pricing(SCENARIO).price(Candidate(1, changes))
-    plan = joulemesh.plan(SCENARIO.override(changes))
-    assert isinstance(priced, Priced)
-    assert (priced.scheme, priced.iterations) == ("ring-chunked", 40)
-    assert priced.energy_j == float(plan.spent_j.sum())
-    assert priced.time_s == float(plan.latency_s.sum())
-    assert priced.rounds == int(plan.rounds.sum())
-
-
 def test_a_share_is_of_batteries_and_iterations() -> None:
     part = Pricing(SCENARIO).plan({"plan.iterations": 100}, 0.1)
     whole = joulemesh.plan(SCENARIO)
@@ -104,24 +93,6 @@ def test_a_learning_rate_is_another_candidate_of_the_same_price() -> None:
     assert isinstance(other, Priced)
     assert one.energy_j == other.energy_j
     assert one.learns != other.learns
-
-
-def test_refusals_keep_their_reason() -> None:
-    space = Space.of({"plan.iterations": [50, 100_000], "plan.aggregation": ["tree", "ring"]})
-    offer = Pricing(SCENARIO).offer(space, 50)
-    refused = [one for one in offer.dropped if one.why == "refused"]
-    assert refused
-    for one in refused:
-        with pytest.raises(InfeasibleError) as error:
-            joulemesh.plan(SCENARIO.override(one.candidate.changes))
-        assert one.reason == str(error.value)
-    wrong = Pricing(SCENARIO).offer(Space.of({"training.optimizer": "sgd"}), 50)
-    assert [one.candidate.number for one in wrong.kept] == [0]
-
-
-def test_values_that_no_scenario_takes_are_refused_with_their_reason() -> None:
-    offer = Pricing(SCENARIO).offer(Space.of({"plan.rounds": ["theorem4", "theorem5"]}), 50)
-    assert ["theorem5" in one.reason for one in offer.dropped if one.why == "refused"] == [True]
 
 
 def test_the_grid_reaches_what_the_budgets_pay_for() -> None:

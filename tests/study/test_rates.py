@@ -11,7 +11,7 @@ import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
 from joulemesh.scenario import Scenario
-from joulemesh.study.compare import Progress, rates_of, tuning_seeds
+from joulemesh.study.compare import rates_of, tuning_seeds
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.record import TunedRate
 from joulemesh.training.jax.engine import Engine
@@ -93,32 +93,6 @@ def test_what_is_chosen_is_what_that_rate_gives(
     for ours, theirs in zip(found.entries, plain.entries, strict=True):
         np.testing.assert_array_equal(ours.final["test_accuracy"], theirs.final["test_accuracy"])
         np.testing.assert_array_equal(ours.curves["test_loss"], theirs.curves["test_loss"])
-
-
-def test_tuning_is_kept(small: Scenario, digits: Dataset, home: Path) -> None:
-    tuned(small, digits, home)
-    assert tuned(small, digits, home).computed == 0
-    wider = tuned(small, digits, home, tune_lr=[*GRID, 0.2])
-    assert wider.computed == len(METHODS) * 2 + 2 * sum(
-        entry.learning_rate == 0.2 for entry in wider.entries
-    )
-    # Without tuning, at the scenario's own rate, nothing of this is used or disturbed.
-    assert joulemesh.compare(
-        small, ["fixed:1"], "batteries", (0, 1), data=digits, cache=home
-    ).computed in (0, 2)
-
-
-def test_a_stopped_tuning_goes_on(small: Scenario, digits: Dataset, tmp_path: Path) -> None:
-    def stop(step: Progress) -> None:
-        if step.rate == 1e38:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tuned(small, digits, tmp_path, methods=["fixed:1"], on_progress=stop)
-    seen: list[Progress] = []
-    found = tuned(small, digits, tmp_path, methods=["fixed:1"], on_progress=seen.append)
-    assert found.computed == 4  # the diverging rate and the result
-    assert [step.cached for step in seen if step.rate in GRID[:2]] == [2, 2]
 
 
 def test_all_rates_diverge(small: Scenario, digits: Dataset, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 import os
 import signal
@@ -17,7 +16,6 @@ from safetensors.numpy import load_file
 import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.study.folder import RunFolder
-from joulemesh.study.paper import report_of_folder
 from joulemesh.study.request import Progress
 from joulemesh.study.result import Result
 from joulemesh.training import Checkpoints, Engine, State
@@ -85,28 +83,6 @@ def test_the_folder_holds_everything(finished: tuple[Result, Path]) -> None:
     assert all(np.array_equal(model[name], result.params[name]) for name in model)
     assert joulemesh.Scenario.load(folder / "scenario.toml") == result.plan.scenario.override({})
     assert json.loads((folder / "result.json").read_text()) == result.summary()
-
-
-def test_joules_and_seconds_to_a_target_are_reported(
-    finished: tuple[Result, Path], tmp_path: Path
-) -> None:
-    result, folder = finished
-    found = result.summary()
-    assert found["target"] == pytest.approx(0.95 * float(result.accuracy[-1]))
-    assert "95 % of the final accuracy" in found["target_words"]
-    first = int(np.flatnonzero(result.accuracy >= found["target"])[0])
-    assert found["energy_to_target_j"] <= result.energy_j[first]
-    assert found["energy_to_target_j"] + found["energy_to_target_j_error"] >= result.energy_j[first]
-    assert found["time_to_target_s"] <= result.time_s[first]
-    low = float(result.accuracy[0])
-    assert result.to_target(low)["energy_to_target_j"] == result.energy_j[0]
-    never = dataclasses.replace(result, target=1.0).summary()
-    assert (never["reached"], never["energy_to_target_j"], never["target_asked"]) == (0, None, True)
-    assert "energy to " in (folder / "report.html").read_text("utf-8")
-    dataclasses.replace(result, target=1.0).save(tmp_path / "asked")
-    report_of_folder(tmp_path / "asked", tmp_path / "again.html")
-    again = (tmp_path / "again.html").read_text("utf-8")
-    assert "energy to 100.0\xa0% accuracy</span><strong>not reached</strong>" in again
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from joulemesh.scenario import Scenario
 from joulemesh.study.comparison import Comparison
 from joulemesh.study.record import Record, TunedRate, entry_of
 from joulemesh.study.runs import check_target, default_target, to_target
-from joulemesh.study.search import Objective, Score
 from joulemesh.study.statistics import reached_at
 from joulemesh.study.tuning import front
 
@@ -90,20 +89,6 @@ def test_the_best_learning_rate_has_the_lowest_error() -> None:
     reached = np.array([[3.0, 3.0], [1.0, 2.0], [np.nan, 0.5]])
     assert TunedRate((0.1, 0.2, 0.4), (7, 8), reached, "lower").chosen == 0.2
     assert TunedRate((0.1, 0.2, 0.4), (7, 8), reached).chosen == 0.1
-
-
-def test_tuning_follows_the_score() -> None:
-    wanted = Objective.parse("score", "rmse")
-    good, bad = wanted.score([run([4.0, 1.0])]), wanted.score([run([4.0, 3.0])])
-    assert good < bad
-    assert (wanted.text(good), wanted.words) == ("1", "lowest RMSE within the budgets")
-    assert Objective.parse("rmse", "rmse") == wanted
-    price = Objective.parse("energy-to:2", "rmse")
-    assert price.score([run([4.0, 1.0])]).rank == 0
-    assert price.score([run([4.0, 3.0])]) == Score(1, 3.0)
-    assert price.words == "fewest joules to RMSE 2"
-    with pytest.raises(ScenarioError, match="use rmse, energy-to"):
-        Objective.parse("accuracy", "rmse")
 
 
 def test_the_front_is_of_the_lowest() -> None:

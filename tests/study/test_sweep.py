@@ -19,7 +19,6 @@ from joulemesh.base.files import verified
 from joulemesh.data import Dataset
 from joulemesh.study.sweep import Progress
 from joulemesh.study.sweep_result import Sweep
-from joulemesh.views.sweep import render_sweep
 from tests.comparisons import SEEDS, few_digits, small_scenario, small_sweep, swept_folder
 
 METHODS = ["adaptive", "fixed:1"]
@@ -198,25 +197,3 @@ def test_progress_goes_from_nothing_to_all(digits: Dataset, tmp_path: Path) -> N
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, 1.0)
     assert {step.position for step in told} == {0, 1}
-
-
-def test_numbers_are_swept_by_their_own_score(tmp_path: Path) -> None:
-    """With a loss of numbers, tables and targets are of its score, not of accuracy."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(60, 3)).astype(np.float32)
-    y = (x @ np.array([[1.0], [2.0], [-1.0]])).astype(np.float32)
-    scenario = small_scenario().override({"training.loss": "mse", "training.score": "rmse"})
-    found = joulemesh.sweep(
-        scenario,
-        {"training.learning_rate": [0.01, 0.1]},
-        "fixed:9999",
-        seeds=2,
-        data=(x[:40], y[:40], x[40:], y[40:]),
-        target=2.5,
-        cache=tmp_path,
-    )
-    assert found.score == "rmse"
-    assert list(found.figures)[:2] == ["rmse", "device_rmse"]
-    assert found.array().shape == (2, 1, 2)
-    assert "rmse" in found.table()[0]
-    assert "a test RMSE of 2.5" in render_sweep(found)

@@ -15,10 +15,7 @@ import pytest
 import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.cli.main import main
-from joulemesh.data import Dataset, load
-from joulemesh.data.arrays import write_npz
 from joulemesh.study import identity as inputs_module
-from joulemesh.training.digests import data_digest
 
 SAME = ("metrics.csv", "model.safetensors", "ledger.csv")
 
@@ -158,41 +155,6 @@ def test_data_in_memory_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
     other = frame().assign(light=0.5)
     with pytest.raises(ScenarioError, match="the data is not the same"):
         joulemesh.run(scenario, data=other, out="far/x", resume=True)
-
-
-@pytest.mark.slow
-def test_a_stopped_run_on_data_in_memory_goes_on_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    scenario = joulemesh.Scenario.preset("adaptive").override({**TINY, **READ})
-    whole = joulemesh.run(scenario, data=frame())
-
-    def stop(_: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        joulemesh.run(scenario, data=frame(), out="x", on_progress=stop)
-    shutil.move("x", "y")
-    command(monkeypatch, "run", "--out", "y", "--resume")
-    kept = np.genfromtxt("y/metrics.csv", delimiter=",", names=True)
-    np.testing.assert_array_equal(kept["test_loss"], whole.loss)
-
-
-def test_images_and_scaling_of_the_users_own_come_back_the_same(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (9, 4, 4, 3), dtype=np.uint8)
-    y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0], np.int32)
-    scales: list[tuple[Any, Any]] = [
-        (3.0, 2.0),
-        (np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)),
-    ]
-    for mean, std in scales:
-        made = Dataset("mine", pixels, y, pixels[:3], y[:3], 5, mean, std)
-        with (tmp_path / "a.npz").open("wb") as file:
-            write_npz(made, file)
-        found = load(str(tmp_path / "a.npz"))
-        assert data_digest(found) == data_digest(made)
-        assert found.classes == 5
 
 
 @pytest.mark.slow

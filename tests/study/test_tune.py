@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,6 @@ import joulemesh
 from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.data import from_arrays
 from joulemesh.study.learn import Judge, halves
-from joulemesh.study.pricing import Priced
-from joulemesh.study.search import Halving
 from joulemesh.study.tune import Progress
 from joulemesh.study.tuning import Tuned
 
@@ -131,17 +129,6 @@ def test_a_folder_is_not_written_over(found: tuple[Tuned, Path]) -> None:
         )
 
 
-def test_joules_to_a_target(found: tuple[Tuned, Path]) -> None:
-    _, folder = found
-    tuning = tuned(folder, objective="energy-to:0.5")
-    score = tuning.rungs[-1].rows[0].score
-    assert score is not None
-    assert score.rank == 0
-    summary = tuning.summary()
-    assert summary["winner"]["objective"]["mean"] <= tuning.winner.energy_j
-    assert summary["winner"]["objective"]["mean"] > 0
-
-
 def test_the_other_half_of_the_test_samples_reports() -> None:
     x = np.arange(100, dtype=np.float32)[:, None]
     y = (np.arange(100) % 2).astype(np.int32)
@@ -182,25 +169,6 @@ def test_a_scenario_without_a_plan_can_still_be_tuned(tmp_path: Path) -> None:
     assert tuning.difference is None
     with pytest.raises(InfeasibleError, match="none of 2 candidates has a plan; of the scenario"):
         joulemesh.tune(greedy, {"plan.iterations": [99_999]}, **options)
-
-
-def test_the_users_own_tuner_decides(tmp_path: Path) -> None:
-    """The seam: anything with ask and tell."""
-    asked: list[int] = []
-
-    class Two(Halving):
-        def ask(self) -> Any:
-            trial = super().ask()
-            if trial is not None:
-                asked.append(trial.candidate)
-            return trial
-
-    def make(kept: Sequence[Priced]) -> Two:
-        return Two(len(kept), shares=(0.5, 1.0), keep=2)
-
-    tuning = tuned(tmp_path, tuner=make)
-    assert [rung.share for rung in tuning.rungs] == [0.5, 1.0]
-    assert len(asked) == sum(len(rung.rows) for rung in tuning.rungs)
 
 
 @pytest.mark.parametrize(
