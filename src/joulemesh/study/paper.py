@@ -273,25 +273,14 @@ def _as_study(account: Account, trace: Trace, text: str, seeds: tuple[int, ...])
     if not len(trace.iteration):
         raise ScenarioError("the run has no evaluation yet; draw it when it has come further")
     shape = (len(trace.iteration), len(seeds))
-    joules, seconds = (
-        np.broadcast_to(costs if costs.ndim == 2 else costs[:, None], shape)
-        for costs in costs_of(text, seeds)
-    )
+    costs = [
+        np.broadcast_to(cost if cost.ndim == 2 else cost[:, None], shape)
+        for cost in costs_of(text, seeds)
+    ]
     score = reported(account.scenario.training).score
-    curve = np.asarray(trace.curve(f"test_{score}"), np.float64)
-    unknown = np.full((len(seeds), account.scenario.devices.count), np.nan)
-    entry = Entry(
-        ADAPTIVE,
-        trace.iteration,
-        {f"test_{score}": curve},
-        {f"test_{score}": curve[-1]},
-        joules,
-        seconds,
-        unknown,
-        unknown,
-        np.full((len(seeds), 4), np.nan),
-        score=score,
-    )
+    curves = {f"test_{score}": np.asarray(trace.curve(f"test_{score}"), np.float64)}
+    devices = account.scenario.devices.count
+    entry = Entry.drawn(ADAPTIVE, trace.iteration, curves, costs, devices, score=score)
     return Comparison(account.scenario, "batteries", seeds, (entry,))
 
 

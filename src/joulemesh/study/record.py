@@ -80,25 +80,37 @@ class Entry:
     score: str = "accuracy"  # the metric that methods are compared by
 
     @classmethod
+    def drawn(
+        cls,
+        name: str,
+        iteration: NDArray[np.int64],
+        curves: Mapping[str, FloatArray],
+        costs: Sequence[FloatArray],
+        devices: int,
+        **more: Any,
+    ) -> Entry:
+        """An entry of which curves, joules and seconds are known, and no battery."""
+        joules, seconds = costs
+        count = joules.shape[1]
+        final = {
+            curve: values[-1] if len(values) else np.full(count, np.nan)
+            for curve, values in curves.items()
+        }
+        unknown, totals = np.full((count, devices), np.nan), np.full((count, 4), np.nan)
+        return cls(
+            name, iteration, curves, final, joules, seconds, unknown, unknown, totals, **more
+        )
+
+    @classmethod
     def refused(
         cls, name: str, why: str, seeds: int, devices: int, measured: Reported | None = None
     ) -> Entry:
         """The entry of a method that cannot run."""
         measured = measured or Reported()
-        none, shape, names = np.zeros((0, seeds)), (seeds, devices), column_names(*measured)
-        return cls(
-            name,
-            np.zeros(0, np.int64),
-            dict.fromkeys(names, none),
-            dict.fromkeys(names, np.full(seeds, np.nan)),
-            none,
-            none,
-            np.full(shape, np.nan),
-            np.full(shape, np.nan),
-            np.full((seeds, 4), np.nan),
-            infeasible=why,
-            score=measured.score,
-        )
+        none = np.zeros((0, seeds))
+        curves, costs = dict.fromkeys(column_names(*measured), none), (none, none)
+        known = {"infeasible": why, "score": measured.score}
+        return cls.drawn(name, np.zeros(0, np.int64), curves, costs, devices, **known)
 
     def __repr__(self) -> str:
         """In a few words."""

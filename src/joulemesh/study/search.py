@@ -80,10 +80,7 @@ def _not_tunable(name: str) -> str:
 
 @dataclass(frozen=True)
 class Space:
-    """All combinations of the values of some axes.
-
-    Attributes:
-        axes: the fields that are varied; the last of them varies fastest.
+    """All combinations of the values of some axes, of which the last varies fastest.
 
     >>> space = Space.of({"plan.rounds": ["theorem4", "uniform"], "training.learning_rate": 0.1})
     >>> [point["plan.rounds"] for point in space.points()]
@@ -94,11 +91,7 @@ class Space:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Space:
-        """A space from values by field; a single value is a list of one.
-
-        Raises:
-            ScenarioError: a field that is not there or not to be tuned, or no values.
-        """
+        """A space from values by field; a single value is a list of one."""
         axes = [Axis(name, _listed(value)) for name, value in values.items()]
         if not axes:
             raise ScenarioError("the space has no axes: give at least one field with values")
@@ -114,16 +107,10 @@ class Space:
 
     @classmethod
     def load(cls, path: str | Path) -> Space:
-        """A space from a TOML file, written like a scenario with lists of values in it.
-
-        Raises:
-            ScenarioError: the file cannot be read, or describes no space.
-        """
+        """A space from a TOML file, written like a scenario with lists of values in it."""
         path = Path(path)
         try:
             values = tomllib.loads(path.read_bytes().decode())
-        except ScenarioError:
-            raise
         except OSError as error:
             raise ScenarioError(f"cannot read {path}: {error.strerror}; check the name") from None
         except ValueError as error:
@@ -227,13 +214,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is to be best.
-
-    Attributes:
-        kind: the ``"score"`` of the mean model at the end, accuracy, say; ``"energy-to"`` or
-            ``"time-to"``: joules of all devices, or seconds, until it first reaches the target.
-        target: a score; None for ``"score"``.
-        by: the metric that is the score.
+    """What is to be best: the score at the end, or what it takes to reach a target.
 
     >>> Objective.parse("energy-to:0.8")
     Objective(kind='energy-to', target=0.8, by='accuracy')
@@ -242,18 +223,14 @@ class Objective:
     joulemesh.ScenarioError: objective time-to:80: the target is an accuracy, above 0 and ...
     """
 
+    # the score of the mean model at the end, or joules of all devices or seconds to the target
     kind: Literal["score", "energy-to", "time-to"] = "score"
-    target: float | None = None
-    by: str = "accuracy"
+    target: float | None = None  # a score; None for "score"
+    by: str = "accuracy"  # the metric that is the score
 
     @classmethod
     def parse(cls, text: str, by: str = "accuracy") -> Objective:
-        """The objective that a text names: ``score``, ``energy-to:0.8`` or ``time-to:0.8``.
-
-        Args:
-            text: the name of the metric means ``score``, too.
-            by: the metric that is the score.
-        """
+        """The objective that a text names: ``score``, ``energy-to:0.8`` or ``time-to:0.8``."""
         kind, colon, figure = text.strip().partition(":")
         if kind in (SCORE, by) and not colon:
             return cls(by=by)
