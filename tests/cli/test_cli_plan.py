@@ -40,7 +40,7 @@ def test_plan_shows_scheme_reason_iterations_totals_devices_and_rounds(command: 
     assert "scheme tree, root at device" in words
     assert "Theorem 3, case 1" in words
     assert "iterations 100 (communication rounds), 20 devices" in words
-    assert f"{int(plan.rounds.sum()):,} rounds" in words
+    assert f"{int(plan.rounds.sum()):,} local rounds" in words
     assert "training" in words
     assert "exchange" in words
     assert "deadline" in words

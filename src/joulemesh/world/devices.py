@@ -88,7 +88,7 @@ def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays
     require_usable(battery_j, "a battery of {} J", "budget.energy_j")
     require_usable(power_w, "a radio of {} W", "devices.transmit_power_w")
     made = DeviceArrays(
-        round_samples, latency_s, energy_j, power_w, battery_j, *_radio_and_rest(scenario, known)
+        round_samples, latency_s, energy_j, power_w, battery_j, **_radio_and_rest(scenario, known)
     )
     return _with_powers(scenario, made)
 
@@ -217,8 +217,8 @@ def _measured_round(
     return steps * step_s, steps * step_j
 
 
-def _radio_and_rest(scenario: Scenario, known: Intervals) -> tuple[FloatArray | None, ...]:
-    """Power at rest, joules per bit, and seconds of overhead; None where they are not given."""
+def _radio_and_rest(scenario: Scenario, known: Intervals) -> dict[str, FloatArray]:
+    """Power at rest, joules per bit, and seconds of overhead, as far as they are given."""
     words = {
         "idle_w": "{} W at rest",
         "send_j_per_bit": "{} J per bit to send",
@@ -228,15 +228,15 @@ def _radio_and_rest(scenario: Scenario, known: Intervals) -> tuple[FloatArray | 
         "message_j": "{} J to handle a message",
         "circuit_w": "circuits of {} W while sending",
     }
-    found: list[FloatArray | None] = []
+    found: dict[str, FloatArray] = {}
     for field, what in words.items():
         value = getattr(scenario.devices, field)
         if value is None:
-            found.append(None)
             continue
         least = 0.0 if field == "send_j_per_bit" else -np.nextafter(0.0, 1.0)
         figure = known.safe(field, resolve(scenario, field, value, minimum=least))
         checked = figure if field == "send_j_per_bit" else np.where(figure == 0.0, 1.0, figure)
         require_usable(checked, what, f"devices.{field}")
-        found.append(figure if figure.any() else None)
-    return tuple(found)
+        if figure.any():
+            found[field] = figure
+    return found
