@@ -7,7 +7,7 @@ import math
 import tracemalloc
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -66,6 +66,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         known = get_type_hints(hint)
         made: Any = hint
         return st.builds(made, **{f.name: field(f.name, known) for f in fields(made)})
+    if get_origin(hint) is Literal:
+        return st.just(*get_args(hint))
     if get_origin(hint) is Union or get_args(hint):
         return st.one_of(*(values(one) for one in get_args(hint)))
     raise TypeError(hint)
@@ -182,7 +184,7 @@ def tensor(**changed: Any) -> bytes:
 
 
 def given_header(size: int, **changed: Any) -> bytes:
-    return header(kind="given", bytes=size, **changed)
+    return header(**{"kind": "given", "bytes": size, "body": BODY | {"payload": 0}} | changed)
 
 
 def given_with(payload: bytes) -> bytes:
@@ -211,6 +213,10 @@ WRONG: dict[str, tuple[bytes, Reason]] = {
     "a size for what has none": (record(1, header(bytes=8)), Reason.TOO_LARGE),
     "a long header": (record(1, b" " * (HEADER_BYTES + 1)), Reason.TOO_LARGE),
     "a huge claim": (record(1, given_header(2**40)), Reason.TOO_LARGE),
+    "another vector": (
+        record(1, given_header(len(tensor()), body=BODY | {"payload": 1})) + record(2, tensor()),
+        Reason.MALFORMED,
+    ),
     "no vector": (record(1, given_header(0)), Reason.MALFORMED),
     "more than was claimed": (
         record(1, given_header(60)) + record(2, bytes(100)),
@@ -244,7 +250,7 @@ WRONG: dict[str, tuple[bytes, Reason]] = {
                     "origin": 0,
                     "epoch": 1,
                     "sequence": 1,
-                    "body": {"kind": "part"},
+                    "body": {"kind": "part", "view": 0},
                     "signature": "",
                 },
             ),

@@ -242,7 +242,7 @@ _SINGLE_CALLS = 16
 
 
 class Trains(Protocol):
-    """A learner, as far as it is needed here: see `deploy.plans.Learner`."""
+    """A learner, as far as it is needed here: see `deploy.effects.Learner`."""
 
     def train(self, iteration: int, rounds: int) -> None:
         """Run local rounds of an iteration (from 1)."""

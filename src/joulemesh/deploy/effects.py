@@ -7,36 +7,6 @@ drive the same code.
 
 from __future__ import annotations
 
-__all__ = [
-    "Begin",
-    "Commit",
-    "Delivered",
-    "Durable",
-    "Effect",
-    "End",
-    "Evaluate",
-    "Event",
-    "Learner",
-    "Meter",
-    "Note",
-    "Plan",
-    "Planned",
-    "Price",
-    "Received",
-    "Save",
-    "SaveFailed",
-    "Saved",
-    "Send",
-    "SetTimer",
-    "StopAsked",
-    "Tick",
-    "Train",
-    "TrainFailed",
-    "Trained",
-    "Undelivered",
-    "ViewPlan",
-]
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
@@ -45,29 +15,21 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.peer import Peer, Vector
 from joulemesh.aggregation.route import Route
+from joulemesh.deploy.codec import Array, Record
 from joulemesh.deploy.messages import NO_ROSTER, Account, Ballot, FleetRoster, Message, Part
 from joulemesh.deploy.view import View
 
 
 @dataclass(frozen=True)
 class Price:
-    """What an iteration costs one device, as planned.
+    """What an iteration costs one device, as planned."""
 
-    Attributes:
-        round_j: joules of one local round.
-        round_s: its seconds.
-        exchange_j: joules of the device's part in the exchange.
-        exchange_s: seconds of the whole exchange.
-        iteration_s: seconds of the iteration on the slowest device, exchange included.
-        rest_j: joules that the device draws at rest in that time.
-    """
-
-    round_j: float
-    round_s: float
-    exchange_j: float
-    exchange_s: float
-    iteration_s: float
-    rest_j: float = 0.0
+    round_j: float  # joules of one local round
+    round_s: float  # its seconds
+    exchange_j: float  # joules of the device's part in the exchange
+    exchange_s: float  # seconds of the whole exchange
+    iteration_s: float  # seconds of the iteration on the slowest device, exchange included
+    rest_j: float = 0.0  # joules that the device draws at rest in that time
 
 
 class ViewPlan(Protocol):
@@ -78,11 +40,9 @@ class ViewPlan(Protocol):
         """Whose plan it is; its ``digest`` is filled in."""
 
     @property
-    def last(self) -> int:
-        """The last iteration."""
+    def last(self) -> int: ...
 
-    def rounds(self, iteration: int) -> int:
-        """Local rounds of this device."""
+    def rounds(self, iteration: int) -> int: ...
 
     def active(self, iteration: int) -> tuple[int, ...]:
         """The members that take part, ascending; others cannot pay, or are cut off by such.
@@ -99,8 +59,7 @@ class ViewPlan(Protocol):
     def exact(self, iteration: int) -> bool:
         """Does everybody hold the same mean after the exchange?"""
 
-    def price(self, iteration: int) -> Price:
-        """What the iteration costs this device."""
+    def price(self, iteration: int) -> Price: ...
 
     def rest_j(self, iteration: int) -> float:
         """Joules of this device's part, from an iteration to the last."""
@@ -113,14 +72,11 @@ class Meter(Protocol):
     meter counts these reports, a sensor does not need them.
     """
 
-    def left_j(self) -> float:
-        """Joules that may still be spent."""
+    def left_j(self) -> float: ...
 
-    def train_j(self, rounds: int) -> float:
-        """Joules that local rounds take."""
+    def train_j(self, rounds: int) -> float: ...
 
-    def exchange(self, route: Route, iteration: int) -> None:
-        """The exchange of an iteration (from 1) begins along a route."""
+    def exchange(self, route: Route, iteration: int) -> None: ...
 
     def send_j(self, to: int, payload_bytes: int, step: int | None = None) -> float:
         """Joules that a message to a neighbour takes.
@@ -128,8 +84,7 @@ class Meter(Protocol):
         ``step`` is that of the exchange, for a message that is sent for the first time.
         """
 
-    def train(self, rounds: int) -> None:
-        """Local rounds are begun."""
+    def train(self, rounds: int) -> None: ...
 
     def send(self, to: int, payload_bytes: int, step: int | None = None) -> None:
         """A message with parameters is sent to a neighbour, for the first time or again."""
@@ -137,8 +92,7 @@ class Meter(Protocol):
     def receive(self, sender: int, payload_bytes: int, step: int | None = None) -> None:
         """A message with parameters has come from a neighbour."""
 
-    def spent_j(self) -> float:
-        """Joules spent so far, by the same source."""
+    def spent_j(self) -> float: ...
 
     def recall(self, spent_j: float) -> None:
         """At least so many were spent before: neighbours remember what this device has lost."""
@@ -147,14 +101,11 @@ class Meter(Protocol):
 class Learner(Protocol):
     """What trains on a device: `DeviceTrainer`, or a user's own object."""
 
-    def parameters(self) -> Vector:
-        """[P]: all parameters."""
+    def parameters(self) -> Vector: ...
 
-    def load(self, parameters: Vector) -> None:
-        """Take up other parameters."""
+    def load(self, parameters: Vector) -> None: ...
 
-    def train(self, iteration: int, rounds: int) -> None:
-        """Run local rounds of an iteration (from 1)."""
+    def train(self, iteration: int, rounds: int) -> None: ...
 
     def evaluate(self) -> Mapping[str, float]:
         """Figures of the present parameters, by name: ``{"accuracy": 0.93}``."""
@@ -162,39 +113,28 @@ class Learner(Protocol):
     def save(self) -> Mapping[str, NDArray[Any]]:
         """What the optimiser remembers, as named arrays."""
 
-    def restore(self, memory: Mapping[str, NDArray[Any]]) -> None:
-        """Take up what `save` gave."""
+    def restore(self, memory: Mapping[str, NDArray[Any]]) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
-class Commit:
-    """A device's state after an iteration.
+class Commit(Record):
+    """A device's state after an iteration."""
 
-    Attributes:
-        iteration: the last that is done; 0 before the first.
-        vector: [P], its parameters.
-        memory: what the optimiser remembers.
-        spent_j: joules metered so far.
-        elapsed_s: seconds that its iterations took, from the first training on.
-        average: the latest exact average and its iteration, for those who missed it.
-        absent: (step, neighbour): messages that this iteration's exchange had to go without.
-        view: the number of the view by whose plan it was done, or in which it was given.
-        planned_s: seconds of its iterations by the plan's clock, which a total limits.
-        owed: [P], what its messages have lost so far, where they are quantised; otherwise None.
-        agreed: [P], the last average, where messages are quantised and ``vector`` is another.
-    """
-
-    iteration: int
-    vector: Vector
-    memory: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    spent_j: float = 0.0
-    elapsed_s: float = 0.0
-    average: tuple[int, Vector] | None = None
+    iteration: int  # the last that is done; 0 before the first
+    vector: Array  # [P], its parameters
+    memory: Mapping[str, Array] = field(default_factory=dict)  # what the optimiser remembers
+    spent_j: float = 0.0  # joules metered so far
+    elapsed_s: float = 0.0  # seconds that its iterations took, from the first training on
+    # the latest exact average and its iteration, for those who missed it
+    average: tuple[int, Array] | None = None
+    # (step, neighbour): messages that this iteration's exchange had to go without
     absent: tuple[tuple[int, int], ...] = ()
-    view: int = 0
-    planned_s: float = 0.0
-    owed: Vector | None = None
-    agreed: Vector | None = None
+    view: int = 0  # the number of the view by whose plan it was done, or in which it was given
+    planned_s: float = 0.0  # seconds of its iterations by the plan's clock, which a total limits
+    # [P], what its messages have lost so far, where they are quantised; otherwise None
+    owed: Array | None = None
+    # [P], the last average, where messages are quantised and ``vector`` is another
+    agreed: Array | None = None
 
     @property
     def shared(self) -> Vector:
@@ -203,45 +143,35 @@ class Commit:
 
 
 @dataclass(frozen=True, eq=False)
-class Durable:
-    """What outlives a crash: all of it is on disk before anybody hears of it.
+class Durable(Record):
+    """What outlives a crash: all of it is on disk before anybody hears of it."""
 
-    Attributes:
-        incarnation: how often the node has been started; 0 before the first time. The node counts.
-        views: those installed that may still be asked for, ascending; the last is the present one.
-        promised: the highest ballot promised for the number that follows it.
-        accepted: what was accepted for that number.
-        commit: the last iteration that is done.
-        trained: the iteration that is trained but not committed, its parameters and memory: what
-            an exchange can be repeated from. None if there is none, or it may be trained again.
-        gift: parameters of an earlier iteration that a newcomer has not fetched yet.
-        ended: why the node ended for good, once it has.
-        accounts: what neighbours have said of themselves, for when they have lost it.
-        epoch: of the run of the process that wrote this.
-        saves: how often the folder has been written.
-        folder: ``"new"`` until neighbours have said that they do not know the device; ``"lost"`` if
-            they know more of it than is here, until a view takes it in as it is; ``"copied"`` if it
-            is not where it was written, until all of them have said what they know; else
-            ``"whole"``. Only a device whose folder is whole votes.
-        roster: the newest that the device has.
-        sent: (receiver, message) of mixings with neighbours that are committed here, but not there
-            as far as is known: what a receiver that was started again may ask for.
-    """
-
+    # how often the node has been started; 0 before the first time. The node counts.
     incarnation: int
+    # those installed that may still be asked for, ascending; the last is the present one
     views: tuple[View, ...]
-    commit: Commit
-    promised: Ballot | None = None
-    accepted: tuple[Ballot, View] | None = None
-    trained: tuple[int, Vector, Mapping[str, NDArray[Any]]] | None = None
-    gift: tuple[int, Vector] | None = None
-    ended: str = ""
+    commit: Commit  # the last iteration that is done
+    promised: Ballot | None = None  # the highest ballot promised for the number that follows it
+    accepted: tuple[Ballot, View] | None = None  # what was accepted for that number
+    # the iteration that is trained but not committed, its parameters and memory: what an exchange
+    # can be repeated from. None if there is none, or it may be trained again.
+    trained: tuple[int, Array, Mapping[str, Array]] | None = None
+    # parameters of an earlier iteration that a newcomer has not fetched yet
+    gift: tuple[int, Array] | None = None
+    ended: str = ""  # why the node ended for good, once it has
+    # (receiver, message) of mixings with neighbours that are committed here, but not there as far
+    # as is known: what a receiver that was started again may ask for
     sent: tuple[tuple[int, Part], ...] = ()
+    # what neighbours have said of themselves, for when they have lost it
     accounts: tuple[Account, ...] = ()
-    epoch: int = 0
-    saves: int = 0
+    epoch: int = 0  # of the run of the process that wrote this
+    saves: int = 0  # how often the folder has been written
+    # ``"new"`` until neighbours have said that they do not know the device; ``"lost"`` if they
+    # know more of it than is here, until a view takes it in as it is; ``"copied"`` if it is not
+    # where it was written, until all of them have said what they know; else ``"whole"``. Only a
+    # device whose folder is whole votes.
     folder: Literal["new", "whole", "lost", "copied"] = "new"
-    roster: FleetRoster = NO_ROSTER
+    roster: FleetRoster = NO_ROSTER  # the newest that the device has
 
 
 # Events -----------------------------------------------------------------------------------------
@@ -277,24 +207,16 @@ class Undelivered:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The learner has run the rounds of an iteration.
+    """The learner has run the rounds of an iteration."""
 
-    Attributes:
-        iteration: which.
-        vector: [P], the parameters afterwards.
-        memory: what the optimiser remembers.
-        repeatable: would it end with the same bits again? What cannot be repeated is on disk before
-            anybody hears of it.
-        attempt: that of the `Train` which it answers.
-        seconds: that the learner took, without what it had to wait for.
-    """
-
-    iteration: int
-    vector: Vector
-    memory: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    iteration: int  # which
+    vector: Vector  # [P], the parameters afterwards
+    memory: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # what the optimiser remembers
+    # would it end with the same bits again? What cannot be repeated is on disk before anybody
+    # hears of it
     repeatable: bool = False
-    attempt: int = 0
-    seconds: float = 0.0
+    attempt: int = 0  # that of the `Train` which it answers
+    seconds: float = 0.0  # that the learner took, without what it had to wait for
 
 
 @dataclass(frozen=True)
@@ -364,19 +286,12 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True)
 class Send:
-    """Carry a message to a neighbour; `Delivered` or `Undelivered` follows, once, by then.
+    """Carry a message to a neighbour; `Delivered` or `Undelivered` follows, once, by then."""
 
-    Attributes:
-        token: names this sending in the event that follows.
-        to: the neighbour.
-        message: what is said.
-        within_s: its deadline.
-    """
-
-    token: int
-    to: int
-    message: Message
-    within_s: float
+    token: int  # names this sending in the event that follows
+    to: int  # the neighbour
+    message: Message  # what is said
+    within_s: float  # its deadline
 
 
 @dataclass(frozen=True, eq=False)
@@ -385,20 +300,13 @@ class Train:
 
     The memory that a commit holds is loaded first: a round that was begun and lost leaves no trace.
     No other is asked for before it is answered.
-
-    Attributes:
-        iteration: which, from 1.
-        rounds: how many.
-        start: what to begin with.
-        attempt: names this training in the event that follows.
-        iteration_s: seconds of the whole iteration, by the plan that it belongs to.
     """
 
-    iteration: int
-    rounds: int
-    start: Commit
-    attempt: int = 0
-    iteration_s: float = 0.0
+    iteration: int  # which, from 1
+    rounds: int  # how many
+    start: Commit  # what to begin with
+    attempt: int = 0  # names this training in the event that follows
+    iteration_s: float = 0.0  # seconds of the whole iteration, by the plan that it belongs to
 
 
 @dataclass(frozen=True, eq=False)
@@ -418,17 +326,12 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Evaluate:
-    """Measure and journal the accuracy of the parameters after an iteration; nothing follows.
+    """Measure and journal the accuracy of the parameters after an iteration; nothing follows."""
 
-    Attributes:
-        iteration: that was committed.
-        vector: [P], the parameters.
-        holders: the devices that hold the same parameters, of which one evaluation is enough;
-            none where this device's are its own.
-    """
-
-    iteration: int
-    vector: Vector
+    iteration: int  # that was committed
+    vector: Vector  # [P], the parameters
+    # the devices that hold the same parameters, of which one evaluation is enough; none where this
+    # device's are its own
     holders: tuple[int, ...] = ()
 
 
@@ -442,30 +345,20 @@ class SetTimer:
 
 @dataclass(frozen=True)
 class Note:
-    """A line for the journal.
+    """A line for the journal."""
 
-    Attributes:
-        kind: what happened, in a word.
-        figures: plain values that belong to it.
-    """
-
-    kind: str
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    kind: str  # what happened, in a word
+    figures: Mapping[str, Any] = field(default_factory=dict)  # plain values that belong to it
 
 
 @dataclass(frozen=True)
 class End:
-    """The node has finished, or gives up; nothing is wanted of it any more.
+    """The node has finished, or gives up; nothing is wanted of it any more."""
 
-    Attributes:
-        reason: one line.
-        complete: were all iterations of the plan carried out?
-        resumable: can it be started again and go on? If not, either the state says that it has
-            ended for good, or the user has to change something first.
-    """
-
-    reason: str
-    complete: bool
+    reason: str  # one line
+    complete: bool  # were all iterations of the plan carried out?
+    # can it be started again and go on? If not, either the state says that it has ended for good,
+    # or the user has to change something first
     resumable: bool = True
 
 

@@ -6,42 +6,12 @@ transport writes and checks, names the fleet and the plan; what is here, the nod
 
 from __future__ import annotations
 
-__all__ = [
-    "NO_ROSTER",
-    "OVER",
-    "Absent",
-    "Accept",
-    "Accepted",
-    "Account",
-    "Ballot",
-    "Beat",
-    "Body",
-    "Double",
-    "Fetch",
-    "FleetRoster",
-    "Flood",
-    "Given",
-    "Join",
-    "Leave",
-    "Message",
-    "NoPlan",
-    "Part",
-    "Prepare",
-    "Promise",
-    "Recall",
-    "Refused",
-    "Replan",
-    "Signer",
-    "Suspect",
-    "signed_text",
-]
-
-import json
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Annotated, Literal, Protocol, TypeAlias
 
-from joulemesh.aggregation.peer import Vector
-from joulemesh.deploy.fields import record_of
+from pydantic import Field
+
+from joulemesh.deploy.codec import Array, Record, Text, write_record
 from joulemesh.deploy.view import View
 
 Ballot: TypeAlias = tuple[int, int]
@@ -49,99 +19,75 @@ Ballot: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Part(Record):
     """A message of an exchange: what a `Peer` sends in a step."""
 
     view: int
     iteration: int
     step: int
-    payload: Vector
+    payload: Array
 
 
 @dataclass(frozen=True)
-class Account:
+class Account(Record):
     """What a device says of itself and signs, for its neighbours to remember.
 
     They give it back when it is started again: what it then lacks, it has lost. The incarnation,
     the epoch and the saves tell which of two states of its folder is the later one.
-
-    Attributes:
-        device: whose it is.
-        spent_j: joules that it has spent.
-        iteration: the last that it has committed.
-        incarnation: how often it has been started.
-        epoch: names the run of its process, at random.
-        saves: how often its folder has been written.
-        sure: has it compared its folder with what its neighbours remember, in this run, and is on
-            disk what came of it?
-        signature: of all this, with its key.
     """
 
-    device: int
-    spent_j: float
-    iteration: int
-    incarnation: int
-    epoch: int
-    saves: int
+    device: int  # whose it is
+    spent_j: float  # joules that it has spent
+    iteration: int  # the last that it has committed
+    incarnation: int  # how often it has been started
+    epoch: int  # names the run of its process, at random
+    saves: int  # how often its folder has been written
+    # has it compared its folder with what its neighbours remember, in this run, and is on disk
+    # what came of it?
     sure: bool = True
-    signature: str = ""
+    signature: str = ""  # of all this, with its key
 
 
 @dataclass(frozen=True)
-class Beat:
-    """A sign of life to a neighbour, with what the sender is about.
+class Beat(Record):
+    """A sign of life to a neighbour, with what the sender is about."""
 
-    Attributes:
-        epoch: names the run of the sender's process, at random.
-        view: the newest view that it has installed.
-        iteration: the last that it has committed; −1 while it waits for its parameters.
-        phase: what it is doing.
-        waiting: (neighbour, step): the first messages of each neighbour for which it waits; who has
-            sent them long ago sends them again.
-        finished: the devices of which it knows that they have committed the last iteration.
-        count: of the sender's beats to this neighbour, in this epoch.
-        echo: (epoch, count) of the last beat that the sender has had of this neighbour: proof that
-            it is reached there.
-        account: what the neighbour is to remember.
-        roster: number of the newest `FleetRoster` that the sender has.
-    """
-
-    epoch: int
-    view: int
-    iteration: int
-    phase: str
+    epoch: int  # names the run of the sender's process, at random
+    view: int  # the newest view that it has installed
+    iteration: int  # the last that it has committed; −1 while it waits for its parameters
+    phase: Text  # what it is doing
+    # (neighbour, step): the first messages of each neighbour for which it waits; who has sent them
+    # long ago sends them again
     waiting: tuple[tuple[int, int], ...] = ()
+    # the devices of which it knows that they have committed the last iteration
     finished: tuple[int, ...] = ()
-    count: int = 0
+    count: int = 0  # of the sender's beats to this neighbour, in this epoch
+    # (epoch, count) of the last beat that the sender has had of this neighbour: proof that it is
+    # reached there
     echo: tuple[int, int] = (0, 0)
-    account: Account | None = None
-    roster: int = 0
+    account: Account | None = None  # what the neighbour is to remember
+    roster: int = 0  # number of the newest `FleetRoster` that the sender has
 
 
 @dataclass(frozen=True)
-class FleetRoster:
+class FleetRoster(Record):
     """Which devices came to the fleet after its start, and which are to leave it for good.
 
     The fleet's authority signs it: it may come from anybody, and only a higher number counts.
-
-    Attributes:
-        number: 1, 2, …; 0 before the first.
-        added: spare places that are taken now; see `Fleet.spares`.
-        retired: devices that leave at the next boundary and are not taken in again.
-        signature: of all this, with the authority's key.
     """
 
-    number: int = 0
-    added: tuple[int, ...] = ()
+    number: int = 0  # 1, 2, …; 0 before the first
+    added: tuple[int, ...] = ()  # spare places that are taken now; see `Fleet.spares`
+    # devices that leave at the next boundary and are not taken in again
     retired: tuple[int, ...] = ()
-    signature: str = ""
+    signature: str = ""  # of all this, with the authority's key
 
 
 NO_ROSTER = FleetRoster()
 
 
 @dataclass(frozen=True)
-class Fetch:
+class Fetch(Record):
     """Please send the exact average of an iteration, or a gift, as of an iteration."""
 
     view: int
@@ -150,17 +96,17 @@ class Fetch:
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Given(Record):
     """The answer to `Fetch`."""
 
     view: int
     iteration: int
-    payload: Vector
+    payload: Array
     gift: bool = False
 
 
 @dataclass(frozen=True)
-class Absent:
+class Absent(Record):
     """The sender has nothing (more) for the receiver in a mixing with neighbours of the past.
 
     It was started again since, and what it had sent is lost: the receiver goes on without it.
@@ -171,10 +117,10 @@ class Absent:
 
 
 @dataclass(frozen=True)
-class Refused:
+class Refused(Record):
     """A message was not taken; ``views``, each with its proof, are those its sender lacks."""
 
-    reason: str
+    reason: Text
     views: tuple[View, ...] = ()
 
 
@@ -182,183 +128,144 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Suspect:
-    """A device seems to have failed.
+class Suspect(Record):
+    """A device seems to have failed."""
 
-    Attributes:
-        view: in which.
-        device: which; the origin itself, if its own training takes too long.
-        reason: one line.
-        hung: it is there, but its training does not end: it is left out until that has.
-    """
-
-    view: int
-    device: int
-    reason: str
-    hung: bool = False
+    view: int  # in which
+    device: int  # which; the origin itself, if its own training takes too long
+    reason: Text  # one line
+    hung: bool = False  # it is there, but its training does not end: it is left out until that has
+    kind: Literal["suspect"] = "suspect"
 
 
 @dataclass(frozen=True)
-class Join:
-    """The origin was away, or has lost its folder, and asks to be taken into the next view.
+class Join(Record):
+    """The origin was away, or has lost its folder, and asks to be taken into the next view."""
 
-    Attributes:
-        view: the newest that it knows.
-        iteration: the last that it has committed.
-        left_j: joules that it may still spend.
-        pace: how many times as long as planned its training takes.
-        epoch: names the run of its process: the next view says which run it has taken in.
-    """
-
-    view: int
-    iteration: int
-    left_j: float
-    pace: float = 1.0
-    epoch: int = 0
+    view: int  # the newest that it knows
+    iteration: int  # the last that it has committed
+    left_j: float  # joules that it may still spend
+    pace: float = 1.0  # how many times as long as planned its training takes
+    epoch: int = 0  # names the run of its process: the next view says which run it has taken in
+    kind: Literal["join"] = "join"
 
 
 @dataclass(frozen=True)
-class Leave:
+class Leave(Record):
     """The origin leaves at this boundary: it cannot pay for the next iteration, or was told to."""
 
     view: int
-    reason: str
+    reason: Text
+    kind: Literal["leave"] = "leave"
 
 
 @dataclass(frozen=True)
-class Replan:
+class Replan(Record):
     """The origin stays, but cannot follow the view's plan: it asks for a new one."""
 
     view: int
-    reason: str
+    reason: Text
+    kind: Literal["replan"] = "replan"
 
 
 @dataclass(frozen=True)
-class Prepare:
+class Prepare(Record):
     """First half of a proposal for a view number: promise to heed no earlier ballot."""
 
     number: int
     ballot: Ballot
+    kind: Literal["prepare"] = "prepare"
 
 
 @dataclass(frozen=True)
-class Promise:
+class Promise(Record):
     """The answer, with what the origin accepted before, if anything, and how it stands.
 
     From here until the view is decided the origin commits nothing.
-
-    Attributes:
-        number: of the view that is proposed.
-        ballot: the highest that the origin has seen.
-        accepted: what it accepted before for that number.
-        iteration: the last that it has committed.
-        left_j: joules that it may still spend.
-        elapsed_s: seconds of its iterations by the plan's clock, which a total limits.
-        cut: neighbours that it does not hear.
-        pending: it was admitted and has not got its parameters yet.
-        paid: (iteration, joules) of the training that it has paid for and not committed, which need
-            not be paid again; iteration 0 if there is none.
-        pace: how many times as long as planned its training takes.
-        behind: it cannot do the iterations that it lacks: the plan has no part for it, or it cannot
-            pay for its part in what others have done.
-        gives: does its battery pay for giving a neighbour its parameters?
     """
 
-    number: int
-    ballot: Ballot
-    accepted: tuple[Ballot, View] | None
-    iteration: int
-    left_j: float
-    elapsed_s: float
-    cut: tuple[int, ...] = ()
-    pending: bool = False
+    number: int  # of the view that is proposed
+    ballot: Ballot  # the highest that the origin has seen
+    accepted: tuple[Ballot, View] | None  # what it accepted before for that number
+    iteration: int  # the last that it has committed
+    left_j: float  # joules that it may still spend
+    elapsed_s: float  # seconds of its iterations by the plan's clock, which a total limits
+    cut: tuple[int, ...] = ()  # neighbours that it does not hear
+    pending: bool = False  # it was admitted and has not got its parameters yet
+    # (iteration, joules) of the training that it has paid for and not committed, which need not be
+    # paid again; iteration 0 if there is none
     paid: tuple[int, float] = (0, 0.0)
-    pace: float = 1.0
+    pace: float = 1.0  # how many times as long as planned its training takes
+    # it cannot do the iterations that it lacks: the plan has no part for it, or it cannot pay for
+    # its part in what others have done
     behind: bool = False
-    gives: bool = True
+    gives: bool = True  # does its battery pay for giving a neighbour its parameters?
+    kind: Literal["promise"] = "promise"
 
 
 @dataclass(frozen=True)
-class Accept:
+class Accept(Record):
     """Second half: take this view, if nothing later was promised."""
 
     ballot: Ballot
     view: View
+    kind: Literal["accept"] = "accept"
 
 
 @dataclass(frozen=True)
-class Accepted:
-    """The origin has taken it, durably; what a majority has taken is decided.
+class Accepted(Record):
+    """The origin has taken it, durably; what a majority has taken is decided."""
 
-    Attributes:
-        number: of the view.
-        ballot: in which it was offered.
-        value: its fingerprint: the vote is for this view and no other of that ballot.
-    """
-
-    number: int
-    ballot: Ballot
-    value: str
+    number: int  # of the view
+    ballot: Ballot  # in which it was offered
+    value: str  # its fingerprint: the vote is for this view and no other of that ballot
+    kind: Literal["accepted"] = "accepted"
 
 
 @dataclass(frozen=True)
-class Double:
+class Double(Record):
     """A neighbour of the origin runs twice: a second process bears its name and key."""
 
     device: int
+    kind: Literal["double"] = "double"
 
 
 @dataclass(frozen=True)
-class NoPlan:
-    """There is no plan for what the members of a view have left: everybody stops, and may resume.
+class NoPlan(Record):
+    """There is no plan for what the members of a view have left: all stop, and may resume."""
 
-    Attributes:
-        view: that was to follow, without a digest; whoever hears of it finds out for itself.
-        reason: why, in one line.
-    """
-
-    view: View
-    reason: str
+    view: View  # that was to follow, without a digest; whoever hears of it finds out for itself
+    reason: Text  # why, in one line
+    kind: Literal["noplan"] = "noplan"
 
 
 Body: TypeAlias = (
     Suspect | Join | Leave | Replan | Prepare | Promise | Accept | Accepted | NoPlan | Double
 )
+"""What a flood says; its ``kind`` tells it apart in a record."""
 
 
 @dataclass(frozen=True)
-class Flood:
-    """A control message, which every device passes on to its neighbours once.
+class Flood(Record):
+    """A control message, which every device passes on to its neighbours once."""
 
-    Attributes:
-        origin: who says it.
-        epoch: names the run of the origin's process, at random.
-        sequence: its floods are counted within one epoch.
-        body: what it says.
-        signature: of all this, with the origin's key (see `signing`).
-    """
-
-    origin: int
-    epoch: int
-    sequence: int
-    body: Body
-    signature: str = ""
+    origin: int  # who says it
+    epoch: int  # names the run of the origin's process, at random
+    sequence: int  # its floods are counted within one epoch
+    body: Annotated[Body, Field(discriminator="kind")]  # what it says
+    signature: str = ""  # of all this, with the origin's key (see `signing`)
 
 
 @dataclass(frozen=True)
-class Recall:
+class Recall(Record):
     """To a neighbour that was started: what it has said of itself before, with its own signature.
 
     The sender has on disk that the neighbour runs, before it says so.
-
-    Attributes:
-        account: the last that the sender remembers; None if there is none.
-        whole: does the sender itself remember all its votes?
-        epoch: of the run of the neighbour's process for which it is: it may come to a later one.
     """
 
-    account: Account | None = None
-    whole: bool = False
+    account: Account | None = None  # the last that the sender remembers; None if there is none
+    whole: bool = False  # does the sender itself remember all its votes?
+    # of the run of the neighbour's process for which it is: it may come to a later one
     epoch: int = 0
 
 
@@ -373,11 +280,9 @@ Phase = Literal[
 class Signer(Protocol):
     """Signs as one device of a fleet, and verifies what any device of it has signed."""
 
-    def sign(self, text: bytes) -> str:
-        """A signature with this device's key."""
+    def sign(self, text: bytes) -> str: ...
 
-    def verify(self, device: int, text: bytes, signature: str) -> bool:
-        """Did that device sign this text?"""
+    def verify(self, device: int, text: bytes, signature: str) -> bool: ...
 
     def authorised(self, text: bytes, signature: str) -> bool:
         """Did the fleet's authority sign this text?"""
@@ -388,6 +293,6 @@ def signed_text(said: Flood | Account | FleetRoster) -> bytes:
 
     >>> from joulemesh.deploy.messages import Leave
     >>> signed_text(Flood(3, 17, 1, Leave(0, "told to")))
-    b'{"origin":3,"epoch":17,"sequence":1,"body":{"kind":"leave","view":0,"reason":"told to"}}'
+    b'{"origin":3,"epoch":17,"sequence":1,"body":{"view":0,"reason":"told to","kind":"leave"}}'
     """
-    return json.dumps(record_of(said, without="signature"), separators=(",", ":")).encode()
+    return write_record(said, without="signature").encode()

@@ -3,48 +3,27 @@ the devices of a fleet are with each other."""
 
 from __future__ import annotations
 
-__all__ = [
-    "FINISHED",
-    "LATE",
-    "UNHELD",
-    "Proof",
-    "Settings",
-    "View",
-    "Vote",
-    "fingerprint",
-    "governing",
-    "stays",
-]
-
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from joulemesh.deploy.fields import record_of
+from joulemesh.deploy.codec import Record, write_record
 
 
 @dataclass(frozen=True)
-class Vote:
-    """A member's signed acceptance of a view: what its flood `Accepted` was signed with.
+class Vote(Record):
+    """A member's signed acceptance of a view: what its flood `Accepted` was signed with."""
 
-    Attributes:
-        origin: the member.
-        epoch: of its flood.
-        sequence: of its flood.
-        signature: of its flood.
-    """
-
-    origin: int
-    epoch: int
-    sequence: int
-    signature: str
+    origin: int  # the member
+    epoch: int  # of its flood
+    sequence: int  # of its flood
+    signature: str  # of its flood
 
 
 @dataclass(frozen=True)
-class Proof:
+class Proof(Record):
     """Why a view may be installed: a majority's acceptances of it in one ballot."""
 
     ballot: tuple[int, int]
@@ -52,43 +31,36 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class View:
+class View(Record):
     """A numbered agreement about who takes part. All that re-planning needs is in it.
 
     View 0 is the plan's own: all devices, from iteration 1 on. The iterations from ``start`` on
     follow the plan that is made from the newest view; those before it are finished as they were
     begun: an exact average is fetched from a device that has it, and a mixing with neighbours goes
     on without those that are gone.
-
-    Attributes:
-        number: 0, 1, 2, … in the order in which views are installed.
-        start: the first iteration (from 1) that follows the plan of this view.
-        members: the devices that take part, ascending.
-        cut: links between members that carry nothing, each (lower, higher), ascending.
-        left_j: joules that each member has left before iteration ``start``, in their order.
-        elapsed_s: seconds of the iterations before ``start`` by the plan's clock, which a total
-            limits.
-        gifts: (newcomer, giver): a member that was away and the neighbour whose parameters, as of
-            iteration ``start`` − 1, it takes up.
-        digest: of the plan that follows from all this.
-        proof: the votes by which it was decided; None for view 0 and while it is proposed. Two
-            views are equal whoever voted for them.
-        pace: how many times as long as planned each member's training takes, in their order; empty
-            if no training takes longer.
-        lives: (newcomer, epoch): which run of its process has asked to be taken in. In this view
-            no earlier run of it can have voted.
     """
 
-    number: int
-    start: int
-    members: tuple[int, ...]
+    number: int  # 0, 1, 2, … in the order in which views are installed
+    start: int  # the first iteration (from 1) that follows the plan of this view
+    members: tuple[int, ...]  # the devices that take part, ascending
+    # links between members that carry nothing, each (lower, higher), ascending
     cut: tuple[tuple[int, int], ...] = ()
+    # joules that each member has left before iteration ``start``, in their order
     left_j: tuple[float, ...] = ()
+    # seconds of the iterations before ``start`` by the plan's clock, which a total limits
     elapsed_s: float = 0.0
+    # (newcomer, giver): a member that was away and the neighbour whose parameters, as of iteration
+    # ``start`` − 1, it takes up
     gifts: tuple[tuple[int, int], ...] = ()
-    digest: str = ""
+    digest: str = ""  # of the plan that follows from all this
+    # the votes by which it was decided; None for view 0 and while it is proposed. Two views are
+    # equal whoever voted for them.
     proof: Proof | None = field(default=None, compare=False)
+    # how many times as long as planned each member's training takes, in their order; empty if no
+    # training takes longer
     pace: tuple[float, ...] = ()
+    # (newcomer, epoch): which run of its process has asked to be taken in. In this view no earlier
+    # run of it can have voted.
     lives: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -113,8 +85,7 @@ class View:
 @lru_cache(maxsize=1024)
 def fingerprint(view: View) -> str:
     """SHA-256 of what a view says, without its proof: what a vote is for."""
-    text = json.dumps(record_of(view, without="proof"), separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(write_record(view, without="proof").encode()).hexdigest()
 
 
 FINISHED = "finished"
@@ -131,10 +102,6 @@ ends."""
 def governing(views: Sequence[View], iteration: int) -> View:
     """The view by whose plan an iteration is carried out: the newest that has begun by then.
 
-    Args:
-        views: ascending.
-        iteration: from 1.
-
     >>> views = (View(0, 1, (0, 1, 2)), View(1, 10, (0, 1)), View(2, 9, (0, 1)))
     >>> [governing(views, t).number for t in (8, 9, 10)]
     [0, 2, 2]
@@ -144,12 +111,6 @@ def governing(views: Sequence[View], iteration: int) -> View:
 
 def stays(views: Sequence[View], since: int, device: int, other: int) -> bool:
     """Has a neighbour taken part in every view after one, without a break and over its link?
-
-    Args:
-        views: ascending.
-        since: number of the view in which both took part.
-        device: one end of the link.
-        other: the other.
 
     >>> views = (View(0, 1, (0, 1, 2)), View(1, 4, (0, 1)), View(2, 6, (0, 1, 2), gifts=((2, 0),)))
     >>> stays(views, 0, 0, 1), stays(views, 0, 0, 2), stays(views, 2, 0, 2)
@@ -169,29 +130,23 @@ def stays(views: Sequence[View], since: int, device: int, other: int) -> bool:
 class Settings:
     """Patience and what follows when it runs out.
 
-    Attributes:
-        patience_s: seconds without a sign of life after which a device is suspected.
-        slack: factor by which training and exchanges may take longer than planned.
-        quorum: who must agree to go on: a ``"majority"`` of the members, or, of two members,
-            ``"one"``: then each goes on by itself where only the link between them is broken.
-        on_failure: ``"go-on"`` without devices that fail, or ``"stop"`` at the first failure.
-        starting_s: seconds that a neighbour may take to be heard for the first time.
-        hang_s: seconds that training may take beyond what is planned (a first compilation).
-        minority_s: seconds after which a device that cannot reach a majority stops.
-        reserve: share of each battery that a plan made after a fault leaves alone, for the next
-            one; what would otherwise not be paid for may be paid from it.
-
     >>> Settings(patience_s=8.0).tick_s
     1.0
     """
 
-    patience_s: float = 10.0
-    slack: float = 3.0
+    patience_s: float = 10.0  # seconds without a sign of life after which a device is suspected
+    slack: float = 3.0  # factor by which training and exchanges may take longer than planned
+    # ``"go-on"`` without devices that fail, or ``"stop"`` at the first failure
     on_failure: Literal["go-on", "stop"] = "go-on"
+    # who must agree to go on: a ``"majority"`` of the members, or, of two members, ``"one"``: then
+    # each goes on by itself where only the link between them is broken
     quorum: Literal["majority", "one"] = "majority"
-    starting_s: float = 120.0
+    starting_s: float = 120.0  # seconds that a neighbour may take to be heard for the first time
+    # seconds that training may take beyond what is planned (a first compilation)
     hang_s: float = 120.0
-    minority_s: float = 120.0
+    minority_s: float = 120.0  # seconds after which a device that cannot reach a majority stops
+    # share of each battery that a plan made after a fault leaves alone, for the next one; what
+    # would otherwise not be paid for may be paid from it
     reserve: float = 0.01
 
     def needed(self, view: View) -> int:

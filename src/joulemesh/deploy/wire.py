@@ -9,18 +9,6 @@ header.
 
 from __future__ import annotations
 
-__all__ = [
-    "HEADER_BYTES",
-    "WIRE",
-    "Frame",
-    "Incoming",
-    "Terms",
-    "check_greeting",
-    "encode",
-    "greeting",
-    "wire_type",
-]
-
 import json
 import re
 from dataclasses import dataclass, fields
@@ -33,7 +21,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.peer import Vector
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import parse_json
-from joulemesh.deploy.fields import Malformed, read_record, record_of
+from joulemesh.deploy.codec import Malformed, read_claim, write_record
 from joulemesh.deploy.messages import (
     Absent,
     Beat,
@@ -48,7 +36,7 @@ from joulemesh.deploy.messages import (
 )
 from joulemesh.deploy.transport import Address, Reason, TransportError
 
-WIRE = 3
+WIRE = 4
 """Number of this format; devices that speak another are refused."""
 
 HEADER_BYTES = 64 * 1024
@@ -67,9 +55,6 @@ _CODES = {_BYTES: "U8", "float16": "F16", "float32": "F32", "float64": "F64"}
 def wire_type(bits_per_parameter: int) -> str:
     """The type in which a vector travels.
 
-    Raises:
-        ScenarioError: there is none of so many bits.
-
     >>> wire_type(32)
     'float32'
     """
@@ -84,21 +69,13 @@ def wire_type(bits_per_parameter: int) -> str:
 
 @dataclass(frozen=True)
 class Terms:
-    """What all messages of a fleet have in common.
+    """What all messages of a fleet have in common."""
 
-    Attributes:
-        fleet: its identifier.
-        plan: digest of the plan that all devices hold.
-        parameters: P, of the model.
-        dtype: type in which vectors travel.
-        packed: do those of exchanges travel as bytes, quantised by their sender?
-    """
-
-    fleet: str
-    plan: str
-    parameters: int
-    dtype: str = "float32"
-    packed: bool = False
+    fleet: str  # its identifier
+    plan: str  # digest of the plan that all devices hold
+    parameters: int  # P, of the model
+    dtype: str = "float32"  # type in which vectors travel
+    packed: bool = False  # do those of exchanges travel as bytes, quantised by their sender?
 
     def type_of(self, kind: type) -> str:
         """The type in which the vector of a kind of message travels."""
@@ -106,45 +83,49 @@ class Terms:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a number on the wire."""
         return int(_little(self.dtype).itemsize)
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A message on its way out.
+    """A message on its way out."""
 
-    Attributes:
-        header: of JSON.
-        payload: the parts of its safetensors, in order; none if there is no vector.
-    """
-
-    header: bytes
+    header: bytes  # of JSON
+    # the parts of its safetensors, in order; none if there is no vector
     payload: tuple[memoryview, ...]
 
 
 def encode(message: Message, terms: Terms) -> Frame:
     """A message as bytes. Numbers of a vector are rounded to the type in which they travel.
 
-    Raises:
-        TransportError: its header has more than 64 KiB.
-
     >>> encode(Fetch(view=0, iteration=3), Terms("orchard", "abc", 10)).header
     b'{"kind":"fetch","bytes":0,"body":{"view":0,"iteration":3,"gift":false}}'
     """
     vector = getattr(message, "payload", None)
     payload = () if vector is None else _tensor(vector, terms.type_of(type(message)))
-    header = {
-        "kind": type(message).__name__.lower(),
-        "bytes": sum(part.nbytes for part in payload),
-        "body": record_of(message, without="payload"),
-    }
-    text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
+    kind, size = type(message).__name__.lower(), sum(part.nbytes for part in payload)
+    body = write_record(message, arrays=_Payload(None))
+    text = f'{{"kind":"{kind}","bytes":{size},"body":{body}}}'.encode()
     if len(text) > HEADER_BYTES:
         raise TransportError(
             Reason.TOO_LARGE, f"a header of {len(text):,} bytes; at most {HEADER_BYTES:,} are sent"
         )
     return Frame(text, payload)
+
+
+@dataclass(frozen=True, eq=False)
+class _Payload:
+    """The one vector that follows a header, which calls it number 0."""
+
+    vector: Vector | None
+
+    def number(self, array: Vector) -> int:
+        return 0
+
+    def array(self, number: int) -> Vector:
+        if number or self.vector is None:
+            raise ValueError("there is no such vector")
+        return self.vector
 
 
 def _tensor(vector: Vector, dtype: str) -> tuple[memoryview, ...]:
@@ -170,13 +151,6 @@ def _little(dtype: str) -> np.dtype[Any]:
 
 class Incoming:
     """A message that is coming in. Its header is checked at once, its pieces as they come.
-
-    Args:
-        header: the first piece.
-        terms: of the fleet.
-
-    Raises:
-        TransportError: something about it is wrong; so do the methods.
 
     >>> terms = Terms("orchard", "abc", 3)
     >>> frame = encode(Given(view=0, iteration=3, payload=np.arange(3.0)), terms)
@@ -214,11 +188,9 @@ class Incoming:
 
     @property
     def missing(self) -> int:
-        """Bytes that are still to come."""
         return self._size - self._came
 
     def add(self, piece: bytes | memoryview) -> None:
-        """Take what follows."""
         if len(piece) > self.missing:
             raise TransportError(
                 Reason.TOO_LARGE, f"{len(piece):,} bytes where {self.missing:,} are still to come"
@@ -230,15 +202,14 @@ class Incoming:
         self._came = end
 
     def message(self) -> Message:
-        """The whole message, once nothing follows."""
         if self.missing:
             raise TransportError(
                 Reason.MALFORMED, f"it ends after {self._came:,} of {self._size:,} bytes"
             )
-        given = {} if self._data is None else {"payload": self._vector(self._data)}
+        vector = None if self._data is None else self._vector(self._data)
         try:
-            made: Message = read_record(self._kind, self._body, **given)
-        except Malformed as error:
+            made: Message = read_claim(self._kind, self._body, _Payload(vector))
+        except (Malformed, RecursionError) as error:
             raise TransportError(Reason.MALFORMED, str(error)) from None
         return made
 
@@ -265,12 +236,8 @@ class Incoming:
 def greeting(terms: Terms, at: Address | None = None) -> bytes:
     """How a conversation begins.
 
-    Args:
-        terms: of the fleet.
-        at: where its sender listens, for a neighbour that was not told.
-
     >>> greeting(Terms("orchard", "abc", 10), Address("10.0.0.7", 7100))
-    b'{"wire":3,"fleet":"orchard","plan":"abc","at":["10.0.0.7",7100]}'
+    b'{"wire":4,"fleet":"orchard","plan":"abc","at":["10.0.0.7",7100]}'
     """
     said = {"wire": WIRE, "fleet": terms.fleet, "plan": terms.plan, "at": at}
     return json.dumps(said, separators=(",", ":")).encode()
@@ -278,9 +245,6 @@ def greeting(terms: Terms, at: Address | None = None) -> bytes:
 
 def check_greeting(text: bytes, terms: Terms) -> Address | None:
     """Where the sender of a greeting says that it listens, if it has this fleet and this plan.
-
-    Raises:
-        TransportError: it has not.
 
     >>> check_greeting(greeting(Terms("orchard", "abc", 10)), Terms("orchard", "abd", 9))
     Traceback (most recent call last):

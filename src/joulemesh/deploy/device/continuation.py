@@ -6,8 +6,6 @@ is decided, no joules and no seconds). Nothing of training is loaded.
 
 from __future__ import annotations
 
-__all__ = ["DevicePlan", "LonePlan", "Replanner", "first_view", "require_peers"]
-
 import hashlib
 from collections.abc import Collection
 from contextlib import suppress
@@ -44,27 +42,19 @@ def first_view(devices: int, spares: Collection[int] = ()) -> View:
 
 @dataclass(frozen=True, eq=False)
 class DevicePlan:
-    """The plan of one view, for one device: a `ViewPlan`.
+    """The plan of one view, for one device: a `ViewPlan`."""
 
-    Attributes:
-        view: with its digest.
-        device: whose part it is.
-        rest: everybody's.
-        wire: the type in which numbers travel, if it has fewer digits than they are computed with.
-    """
-
-    view: View
-    device: int
-    rest: Continuation
+    view: View  # with its digest
+    device: int  # whose part it is
+    rest: Continuation  # everybody's
+    # the type in which numbers travel, if it has fewer digits than they are computed with
     wire: np.dtype[Any] | None = None
 
     @property
     def last(self) -> int:
-        """The last iteration."""
         return self.rest.last
 
     def rounds(self, iteration: int) -> int:
-        """Local rounds of this device."""
         return int(self.rest.rounds(iteration)[self.device])
 
     def active(self, iteration: int) -> tuple[int, ...]:
@@ -91,7 +81,6 @@ class DevicePlan:
         return self.rest.exact(iteration)
 
     def price(self, iteration: int) -> Price:
-        """What the iteration costs this device."""
         devices, exchange_s = self.rest.ground.world.devices, self.rest.exchange_s(iteration)
         return Price(
             round_j=float(devices.round_energy_j[self.device]),
@@ -135,27 +124,20 @@ class LonePlan:
 
     It trains the rounds of the fleet's plan, as far as an equal share of what its battery has left
     pays for them in each iteration.
-
-    Attributes:
-        view: of which it is the only member.
-        whole: the fleet's plan.
     """
 
-    view: View
-    whole: Plan
+    view: View  # of which it is the only member
+    whole: Plan  # the fleet's plan
 
     @property
     def device(self) -> int:
-        """The device."""
         return self.view.members[0]
 
     @property
     def last(self) -> int:
-        """The last iteration."""
         return self.whole.iterations
 
     def rounds(self, iteration: int) -> int:
-        """Local rounds of the device."""
         iterations = self.last - self.view.start + 1
         share_j = self.view.left_j[0] / iterations
         devices, planned = self.whole.world.devices, self.whole.rounds[iteration - 1, self.device]
@@ -166,23 +148,18 @@ class LonePlan:
         return int(min(planned, share_j // price_j if price_j else planned))
 
     def active(self, iteration: int) -> tuple[int, ...]:
-        """The device alone."""
         return self.view.members
 
     def route(self, iteration: int) -> Route | None:
-        """There is no exchange."""
         return None
 
     def peer(self, iteration: int) -> Peer | None:
-        """There is no exchange."""
         return None
 
     def exact(self, iteration: int) -> bool:
-        """It holds its own mean."""
         return True
 
     def price(self, iteration: int) -> Price:
-        """What the iteration costs."""
         devices = self.whole.world.devices
         round_s = float(devices.round_latency_s[self.device])
         seconds = self.rounds(iteration) * round_s
@@ -191,17 +168,11 @@ class LonePlan:
         return Price(round_j, round_s, 0.0, 0.0, seconds, idle_w * seconds)
 
     def rest_j(self, iteration: int) -> float:
-        """Joules from an iteration to the last."""
         prices = ((self.rounds(t), self.price(t)) for t in range(iteration, self.last + 1))
         return sum(rounds * price.round_j + price.rest_j for rounds, price in prices)
 
     @classmethod
     def of(cls, view: View, whole: Plan) -> LonePlan:
-        """The plan with its digest.
-
-        Raises:
-            InfeasibleError: the battery does not pay for one round in each iteration.
-        """
         made = cls(view, whole)
         rounds = [made.rounds(t) for t in range(view.start, made.last + 1)]
         if not all(rounds):
@@ -218,11 +189,6 @@ class LonePlan:
 
 class Replanner:
     """Makes the plans of views, on one device.
-
-    Args:
-        ground: the scenario, made ready.
-        device: whose part is wanted.
-        reserve: share of each battery that the rest of a plan leaves alone if it can.
 
     >>> import joulemesh
     >>> ground = Ground.of(joulemesh.Scenario.preset("adaptive"))
@@ -251,12 +217,6 @@ class Replanner:
         return plan_of(self.ground, proof=False)
 
     def plan(self, view: View) -> DevicePlan:
-        """The plan of a view.
-
-        Raises:
-            InfeasibleError: nothing of it can be paid for in time.
-            ScenarioError: the view does not fit the plan.
-        """
         with named_refusals(lambda: self.ground.names):
             made = Continuation.of_plan(self.whole) if view.number == 0 else self._rest(view)
             require_peers(made)
@@ -294,11 +254,7 @@ class Replanner:
 
 
 def require_peers(made: Continuation) -> None:
-    """Refuse a plan whose schemes do not say what one device does.
-
-    Raises:
-        ScenarioError: one line that says why it is for simulation only.
-    """
+    """Refuse a plan whose schemes do not say what one device does."""
     exchanged, first = made.timeline.exchanged, made.timeline.first
     _require_whole_gifts(made)
     for since, scheme in made.timeline.schemes:
@@ -333,5 +289,4 @@ def _require_whole_gifts(made: Continuation) -> None:
 
 
 def _is_a_view_plan(plan: DevicePlan | LonePlan) -> ViewPlan:
-    """Checked by mypy."""
     return plan

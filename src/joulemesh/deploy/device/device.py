@@ -6,20 +6,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "CSV",
-    "JSON",
-    "RUN",
-    "Device",
-    "Wanted",
-    "farewell",
-    "listen_on",
-    "run_device",
-    "serve_metrics",
-    "tcp_transport",
-    "write_receipt",
-]
-
 import asyncio
 import os
 import secrets
@@ -76,19 +62,7 @@ JSON, CSV = "receipt.json", "receipt.csv"
 
 
 def write_receipt(pack: DevicePack, plan: Plan, run: Path) -> Receipt:
-    """Write ``receipt.json`` and ``receipt.csv`` of one device, in the format of the fleet's.
-
-    Args:
-        pack: the device's folder.
-        plan: the fleet's.
-        run: where its journal is; the files are written beside it.
-
-    Returns:
-        What was written.
-
-    Raises:
-        ScenarioError: the journal cannot be read, or the disk cannot be written.
-    """
+    """Write ``receipt.json`` and ``receipt.csv`` of one device, in the format of the fleet's."""
     device = pack.device
     history = read_history(run, device, pack.name)
     before = planned(plan)
@@ -129,7 +103,6 @@ class _Collector:
         self._standing, self._tally, self._kinds = standing, tally, kinds
 
     def collect(self) -> Iterator[Any]:
-        """The metrics as they are now."""
         now = self._standing()
         for name, help_text in _GAUGES.items():
             value = getattr(now, name)
@@ -167,9 +140,6 @@ def _full_name(name: str) -> str:
 def listen_on(text: str) -> tuple[str, int]:
     """Where metrics are served: ``PORT`` on this machine alone, or ``HOST:PORT``.
 
-    Raises:
-        ScenarioError: it is neither.
-
     >>> listen_on("9100"), listen_on("0.0.0.0:9100"), listen_on("[::]:9100")
     (('127.0.0.1', 9100), ('0.0.0.0', 9100), ('::', 9100))
     """
@@ -180,20 +150,6 @@ def listen_on(text: str) -> tuple[str, int]:
 
 
 def serve_metrics(where: str, standing: Callable[[], Standing], tally: Tally) -> Callable[[], None]:
-    """Serve a node's metrics over HTTP.
-
-    Args:
-        where: ``PORT`` on this machine alone, or ``HOST:PORT``.
-        standing: gives how the node stands.
-        tally: what it has sent and received.
-
-    Returns:
-        What ends it.
-
-    Raises:
-        MissingPackageError: ``prometheus_client`` is not installed.
-        ScenarioError: the port is taken.
-    """
     host, port = listen_on(where)
     client = require("prometheus_client", "--metrics", "joulemesh[deploy]")
     registry = client.CollectorRegistry(auto_describe=False)
@@ -218,12 +174,7 @@ _LATE_S = 300.0
 
 
 def tcp_transport(device: Device, *, ended: bool = False) -> Transport:
-    """The device's neighbours; on the same port the operator may ask how it stands.
-
-    Args:
-        device: whose port it is.
-        ended: has the device ended? It then answers neighbours only if it has what they may lack.
-    """
+    """The device's neighbours; on the same port the operator may ask how it stands."""
     from joulemesh.deploy.links.sessions import link_service
     from joulemesh.deploy.operator.standing import Control
     from joulemesh.deploy.transport.tcp import TcpTransport
@@ -278,12 +229,6 @@ async def farewell(device: Device, linger_s: float | None, say: Callable[[str], 
     A neighbour that is not known to have finished may still come for the last parameters, and the
     operator for the journal and the model. An operator who has been copying the journal all along
     is waited for in any case, for a short while.
-
-    Args:
-        device: that has ended.
-        linger_s: seconds to wait at most; None: long enough for neighbours that may come late, and
-            not at all if there is none.
-        say: called with lines for the user.
     """
     before = device.control
     if before is None:  # it was not driven over its port
@@ -353,7 +298,6 @@ class _Serving:
                 self.done.set()
 
     async def close(self) -> None:
-        """Let what is on its way arrive."""
         if self._sending:
             await asyncio.wait(tuple(self._sending), timeout=2.0)
 
@@ -368,42 +312,26 @@ Tell = Callable[[str, dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """How a device is to be run.
+    """How a device is to be run."""
 
-    Attributes:
-        data: its own samples in the place of those that the scenario gives it.
-        learner: the user's own, ``FILE.py:NAME``.
-        meter: ``"modelled"``, ``"auto"`` or a meter of `joulemesh.meters` (see `make_meter`).
-        watts: that the user declares the machine to draw; None if it is measured or modelled.
-        metrics: ``PORT`` or ``HOST:PORT`` where metrics are served; None for nowhere.
-        linger_s: seconds after its end in which it still serves its last parameters to devices that
-            come late, and its journal and model to the operator; None: as long as such a device
-            may come.
-        page: serves a page of the device: it takes what tells how the device stands, and gives
-            what ends it. None for no page.
-    """
-
-    data: Path | None = None
-    learner: str | None = None
+    data: Path | None = None  # its own samples in the place of those that the scenario gives it
+    learner: str | None = None  # the user's own, ``FILE.py:NAME``
+    # ``"modelled"``, ``"auto"`` or a meter of `joulemesh.meters` (see `make_meter`)
     meter: str = AUTO
+    # that the user declares the machine to draw; None if it is measured or modelled
     watts: float | None = None
+    # ``PORT`` or ``HOST:PORT`` where metrics are served; None for nowhere
     metrics: str | None = None
+    # seconds after its end in which it still serves its last parameters to devices that come late,
+    # and its journal and model to the operator; None: as long as such a device may come
     linger_s: float | None = 0.0
+    # serves a page of the device: it takes what tells how the device stands, and gives what ends
+    # it. None for no page.
     page: Callable[[Callable[[], Standing]], Callable[[], None]] | None = None
 
 
 class Device:
-    """A device's node with all that it is driven with.
-
-    Args:
-        pack: the device's folder, which the caller has locked.
-        wanted: how it is to be run.
-        tell: called with every line of the journal, for whoever watches.
-        transport: made by this, of the device; over TCP unless given.
-
-    Raises:
-        ScenarioError: the state is damaged or another device's, or the learner does not fit.
-    """
+    """A device's node with all that it is driven with."""
 
     def __init__(
         self,
@@ -457,7 +385,6 @@ class Device:
         self._planned = (0, 0.0, 0.0)
 
     def _first(self, learner: Learner) -> Durable:
-        """The state before the first start."""
         fleet = self.pack.fleet
         view = self.planner.plan(first_view(len(fleet.names), fleet.spares)).view
         if view.digest != fleet.digest:
@@ -473,7 +400,6 @@ class Device:
         return Durable(0, (view,), start)
 
     async def run(self) -> End:
-        """Run until the node ends."""
         commit, fleet = self.state.commit, self.pack.fleet
         self.tools.journal.write(
             "start",
@@ -501,11 +427,7 @@ class Device:
         return await asyncio.to_thread(self.write_model)
 
     def write_model(self) -> Path | None:
-        """Write the parameters of the last commit by name, with a card: the folder ``model``.
-
-        Raises:
-            ScenarioError: the learner cannot name them, or the disk cannot be written.
-        """
+        """Write the parameters of the last commit by name, with a card: the folder ``model``."""
         state = self._durable
         if not state.commit.iteration:
             return None
@@ -524,7 +446,6 @@ class Device:
 
     @property
     def _durable(self) -> Durable:
-        """What is on disk."""
         return self.runner.saved or self.state
 
     @property
@@ -537,11 +458,7 @@ class Device:
         return Served(self.pack.device, self._durable, self.meter, secrets.randbits(48))
 
     def enrol(self, roster: FleetRoster) -> int:
-        """Take a roster that the operator has brought; the number of the newest one here.
-
-        Raises:
-            TransportError: the fleet's authority has not signed it.
-        """
+        """Take a roster that the operator has brought; the number of the newest one here."""
         if not self._signer.authorised(signed_text(roster), roster.signature):
             raise TransportError(Reason.NOT_PERMITTED, "this fleet's authority has not signed it")
         self.runner.take(Received(self.pack.device, roster))
@@ -573,7 +490,6 @@ class Device:
         self.runner.write("refused", figures)
 
     def standing(self) -> Standing:
-        """How the device stands at the moment."""
         runner, names = self.runner, self.pack.fleet.names
         beat, iteration = runner.beat, runner.iteration
         planned_j, planned_s = self._up_to(iteration)
@@ -617,11 +533,7 @@ class Device:
 
 
 def _battery_j(pack: DevicePack, ground: Ground) -> float:
-    """What the device may spend, by the plan that all devices make from ``fleet.json``.
-
-    Raises:
-        ScenarioError: its orders have another figure.
-    """
+    """What the device may spend, by the plan that all devices make from ``fleet.json``."""
     battery_j = float(ground.world.devices.energy_budget_j[pack.device])
     if pack.orders.battery_j != battery_j:
         raise ScenarioError(
@@ -632,11 +544,7 @@ def _battery_j(pack: DevicePack, ground: Ground) -> float:
 
 
 def require_data(pack: DevicePack, wanted: Wanted) -> None:
-    """Refuse to start without the samples that the device is to train on.
-
-    Raises:
-        ScenarioError: the scenario's data are a file, which is not here, and no other is given.
-    """
+    """Refuse to start without the samples that the device is to train on."""
     data = pack.fleet.scenario.training.dataset
     path = FILES["training.dataset"].path_in(data)
     if wanted.data is None and wanted.learner is None and path and not exists(Path(path)):
@@ -659,26 +567,14 @@ def _learner(pack: DevicePack, wanted: Wanted) -> Learner:
 
 
 def run_device(folder: Path, wanted: Wanted, tell: Tell, say: Callable[[str], None]) -> int:
-    """Run the device of a folder until it ends, or until somebody stops it.
-
-    Args:
-        folder: of the device.
-        wanted: how it is to be run.
-        tell: called with every line of the journal.
-        say: called with lines for the user.
-
-    Returns:
-        An exit code: see `supervisor.Exit`.
-
-    Raises:
-        JoulemeshError: the folder, the data or the learner cannot be used.
-    """
+    """Run the device of a folder until it ends, or until somebody stops it."""
     pack = DevicePack.load(folder)
     make_folder(folder / RUN)
     with ExitStack() as stack:
         stack.enter_context(FolderLock(folder / RUN))
         with _ended_by_signals():
             device = Device(pack, wanted, tell)
+        stack.callback(device.tools.store.close)
         stack.callback(device.meter.close)
         if device.state.ended:
             say(f"{pack.name} has ended: {device.state.ended}; it only serves what it has")

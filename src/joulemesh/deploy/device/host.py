@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Clock", "EventLoop", "Handle", "Host", "Told", "Worker", "Works", "give_back_memory"]
-
 import asyncio
 import ctypes
 import gc
@@ -75,9 +73,6 @@ class Worker:
     The thread does not keep the process alive: a long training must not delay the end of a node
     whose state is saved.
 
-    Args:
-        name: of the thread.
-
     >>> async def twice() -> int:
     ...     worker = Worker("example")
     ...     done = asyncio.get_running_loop().create_future()
@@ -102,12 +97,7 @@ class Worker:
     def do(
         self, action: Callable[[], Any], then: Callable[[Any, BaseException | None], None]
     ) -> None:
-        """Do something after everything else; then tell the event loop what came of it.
-
-        Args:
-            action: called in the thread.
-            then: called on the event loop with what it returned, or with what it raised.
-        """
+        """Do something after everything else; then tell the event loop what came of it."""
         self._left += 1
         self._jobs.put((action, then))
 
@@ -145,18 +135,15 @@ _OWN = ("handle", "task", "future")  # in what asyncio tells of an error: it is 
 class Handle(Protocol):
     """Something that will be called."""
 
-    def cancel(self) -> None:
-        """Do not call it."""
+    def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
     """Time that nobody sets; an asyncio event loop is one."""
 
-    def time(self) -> float:
-        """Seconds since some moment."""
+    def time(self) -> float: ...
 
-    def call_at(self, when: float, callback: Callable[..., Any], *arguments: Any) -> Handle:
-        """Call something at a time."""
+    def call_at(self, when: float, callback: Callable[..., Any], *arguments: Any) -> Handle: ...
 
 
 class Works(Protocol):
@@ -171,18 +158,15 @@ class Works(Protocol):
     ) -> None:
         """Do something after everything else; then tell what came of it."""
 
-    def close(self) -> None:
-        """Do nothing more after what was given."""
+    def close(self) -> None: ...
 
 
 class Host(Clock, Protocol):
     """What a runner runs on. Everything that it calls, it calls one at a time."""
 
-    def worker(self, name: str) -> Works:
-        """Somebody who does what takes time."""
+    def worker(self, name: str) -> Works: ...
 
-    def send(self, to: int, message: Message, within_s: float, told: Told) -> None:
-        """Carry a message to a neighbour."""
+    def send(self, to: int, message: Message, within_s: float, told: Told) -> None: ...
 
     def rest(self) -> None:
         """Nothing will be done for a while: give back what is not needed meanwhile."""
@@ -193,10 +177,6 @@ class EventLoop:
 
     Whatever goes wrong in code that the loop calls is handed to ``failed``: nothing is only
     printed. What a stranger's connection causes is not: transports deal with that.
-
-    Args:
-        transport: carries messages.
-        failed: called with an exception that nobody has caught.
     """
 
     def __init__(self, transport: Transport, failed: Callable[[BaseException], None]) -> None:
@@ -217,19 +197,15 @@ class EventLoop:
             loop.default_exception_handler(context)
 
     def time(self) -> float:
-        """Seconds of the loop's clock."""
         return self._loop.time()
 
     def call_at(self, when: float, callback: Callable[..., Any], *arguments: Any) -> Handle:
-        """Call something at a time."""
         return self._loop.call_at(when, callback, *arguments)
 
     def worker(self, name: str) -> Works:
-        """A thread of its own."""
         return Worker(name)
 
     def send(self, to: int, message: Message, within_s: float, told: Told) -> None:
-        """Carry a message to a neighbour."""
         task = self._loop.create_task(self._carry(to, message, within_s, told))
         self._sending.add(task)
         task.add_done_callback(self._sent)
@@ -248,11 +224,9 @@ class EventLoop:
             self._failed(error)
 
     def rest(self) -> None:
-        """Give back memory."""
         give_back_memory()
 
     async def linger(self, within_s: float) -> None:
-        """Let what is on its way arrive."""
         if self._sending:
             await asyncio.wait(self._sending, timeout=within_s)
 

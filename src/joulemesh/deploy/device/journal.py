@@ -27,8 +27,6 @@ power cut has cut short is removed when the journal is next opened. The file in 
 
 from __future__ import annotations
 
-__all__ = ["JOURNAL", "Journal", "journals_in"]
-
 import json
 import math
 import os
@@ -56,13 +54,6 @@ class Journal:
     What repeats itself is counted rather than written each time: a stranger that is refused a
     thousand times a second must not fill the disk.
 
-    Args:
-        folder: it must exist.
-        clock: seconds of a clock that nobody sets.
-        wall: seconds since 1970.
-        full_bytes: a file of that size is put aside.
-        most_files: of those put aside the oldest are removed beyond so many.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
     ...     journal = Journal(Path(place), clock=lambda: 5.0, wall=lambda: 1e9)
@@ -88,7 +79,6 @@ class Journal:
         self._mended = False
 
     def write(self, kind: str, figures: Mapping[str, Any] | None = None) -> None:
-        """Add a line, which `flush` will write."""
         counted = self._counted(kind, dict(figures or {}))
         if counted is None:
             return
@@ -114,15 +104,10 @@ class Journal:
 
     @property
     def waiting(self) -> int:
-        """Lines that are not yet on the disk."""
         return len(self._waiting)
 
     def flush(self) -> None:
-        """Append the lines that wait, and wait for the disk.
-
-        Raises:
-            OSError: the disk is full or broken; the lines are kept, and written by a later call.
-        """
+        """Append the lines that wait, and wait for the disk."""
         lines = list(self._waiting.copy())  # another thread may be adding
         if not lines:
             return
@@ -142,7 +127,6 @@ class Journal:
             self._put_aside()
 
     def _mend(self) -> None:
-        """Cut off a last line that has no end."""
         if not self.path.is_file():
             return
         with self.path.open("rb") as file:

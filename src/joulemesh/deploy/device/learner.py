@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LateLearner", "OwnLearner", "Training", "load_learner"]
-
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
@@ -31,10 +29,6 @@ class LateLearner:
     Loading JAX and data takes seconds, in which a node that is started again can already talk to
     its neighbours.
 
-    Args:
-        make: gives the learner.
-        parameters: length of the vector that the plan has priced.
-
     >>> LateLearner(lambda: OwnLearner(object(), "x.py:thing"), 3).parameters()
     Traceback (most recent call last):
     ...
@@ -61,7 +55,6 @@ class LateLearner:
 
     @property
     def made(self) -> bool:
-        """Is there a learner already?"""
         return self._made is not None
 
     @property
@@ -79,16 +72,13 @@ class LateLearner:
         getattr(self._learner, "prepare", lambda: None)()
 
     def parameters(self) -> Vector:
-        """[P]: all parameters."""
         return self._learner.parameters()
 
     def load(self, parameters: Vector) -> None:
-        """Take up other parameters."""
         self._learner.load(parameters)
 
     @property
     def torch(self) -> bool:
-        """Is it a PyTorch module that is trained?"""
         return bool(getattr(self._learner, "torch", False))
 
     def named(self, parameters: Vector) -> Mapping[str, NDArray[Any]]:
@@ -97,7 +87,6 @@ class LateLearner:
         return {"parameters": parameters} if name is None else name(parameters)
 
     def train(self, iteration: int, rounds: int) -> None:
-        """Run local rounds of an iteration (from 1)."""
         self._learner.train(iteration, rounds)
 
     def evaluate(self) -> Mapping[str, float]:
@@ -109,7 +98,6 @@ class LateLearner:
         return self._learner.save()
 
     def restore(self, memory: Mapping[str, NDArray[Any]]) -> None:
-        """Take up what `save` gave."""
         self._learner.restore(memory)
 
 
@@ -124,13 +112,6 @@ class OwnLearner:
     With ``repeatable = True`` it says that training from the same start ends with the same bits
     again, so that what it has trained needs not be on the disk before it is sent. ``trained_by``
     names the library that trains, with its version, for the record.
-
-    Args:
-        thing: the object.
-        asked: what names it, for refusals.
-
-    Raises:
-        ScenarioError: a method is missing, or cannot be called as it will be.
     """
 
     def __init__(self, thing: Any, asked: str) -> None:
@@ -153,7 +134,6 @@ class OwnLearner:
             )
 
     def parameters(self) -> Vector:
-        """[P]: all parameters."""
         return np.asarray(self._thing.parameters())
 
     def load(self, parameters: Vector) -> None:
@@ -168,7 +148,6 @@ class OwnLearner:
         return {str(key): np.asarray(one) for key, one in name(np.array(parameters)).items()}
 
     def train(self, iteration: int, rounds: int) -> None:
-        """Run local rounds of an iteration (from 1)."""
         self._thing.train(iteration, rounds)
 
     def evaluate(self) -> Mapping[str, float]:
@@ -177,7 +156,6 @@ class OwnLearner:
         return dict(found) if isinstance(found, Mapping) else {"accuracy": float(found)}
 
     def save(self) -> Mapping[str, NDArray[Any]]:
-        """What the object wants to remember."""
         return {str(k): np.array(v) for k, v in self._thing.save().items()} if self._keeps else {}
 
     def restore(self, memory: Mapping[str, NDArray[Any]]) -> None:
@@ -188,14 +166,6 @@ class OwnLearner:
 
 def load_learner(asked: str, given: Mapping[str, Any]) -> OwnLearner:
     """The user's learner.
-
-    Args:
-        asked: ``FILE.py:NAME``; NAME is the object, or a class or function that makes it.
-        given: what such a function may ask for by the names of its parameters: ``device``,
-            ``name``, ``seed``, ``data``.
-
-    Raises:
-        ScenarioError: there is no such file or name, or what it names is no learner.
 
     >>> load_learner("thing", {})
     Traceback (most recent call last):
@@ -251,13 +221,6 @@ class Training:
 
     Training comes first: of the evaluations that wait meanwhile only the newest is made. Nobody
     pays for evaluations, and none delays an exchange.
-
-    Args:
-        learner: made in the thread, so that what it imports (JAX) delays nobody's beats.
-        every: evaluate after every so many iterations, and after the last.
-        device: its number, if all devices evaluate on the same samples: those that hold the same
-            parameters then take turns, except after the last iteration. None if not.
-        clock: by which training is timed.
     """
 
     def __init__(
@@ -281,11 +244,6 @@ class Training:
 
         Loading JAX and compiling takes seconds, for which nobody should have to wait who is about
         to exchange with this device.
-
-        Args:
-            worker: the thread.
-            tell: called with lines for the journal.
-            ready: called when the learner is prepared.
         """
         self._worker, self._tell = worker, tell
         prepare = getattr(self._learner, "prepare", None)
@@ -301,13 +259,11 @@ class Training:
             self._worker.do(prepare, over)
 
     def close(self) -> None:
-        """Let the thread end."""
         if self._worker is not None:
             self._worker.close()
 
     @property
     def busy(self) -> bool:
-        """Is the learner at work?"""
         return self._worker is not None and self._worker.busy
 
     async def evaluated(self, within_s: float) -> None:
@@ -382,9 +338,6 @@ def _train(learner: Learner, wanted: Train, clock: Callable[[], float]) -> Train
 
 def own_vector(parameters: Any, like: Vector) -> NDArray[Any]:
     """A copy of what a learner gives as its parameters, if they are what they should be.
-
-    Raises:
-        ScenarioError: they are not one vector of the length and type of ``like``.
 
     >>> own_vector([1.0, 2.0], np.zeros(3))
     Traceback (most recent call last):

@@ -8,19 +8,6 @@ one reads a meter of `joulemesh.meters`, which sees everything that the machine 
 
 from __future__ import annotations
 
-__all__ = [
-    "AUTO",
-    "MODELLED",
-    "Cast",
-    "Measured",
-    "Modelled",
-    "RunMeter",
-    "Tariff",
-    "cast_of",
-    "make_meter",
-    "trains_on_gpu",
-]
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -44,25 +31,17 @@ from joulemesh.world.links import LinkCosts
 
 @dataclass(frozen=True)
 class Cast:
-    """Prices of one device's messages in one exchange.
+    """Prices of one device's messages in one exchange."""
 
-    Attributes:
-        send_j: (step, receiver) -> joules of a bit: those of the broadcast for the first of its
-            receivers, 0 for the others.
-        heard_j: (step, sender) -> joules of a bit that the sender of the broadcast pays.
-    """
-
+    # (step, receiver) -> joules of a bit: those of the broadcast for the first of its receivers, 0
+    # for the others
     send_j: Mapping[tuple[int, int], float]
+    # (step, sender) -> joules of a bit that the sender of the broadcast pays
     heard_j: Mapping[tuple[int, int], float]
 
 
 def cast_of(route: Route, costs: LinkCosts, device: int) -> Cast:
     """The prices of a device's messages along a route, as the plan charges them.
-
-    Args:
-        route: everybody's messages.
-        costs: price of one bit on every link of the graph.
-        device: whose messages are priced.
 
     >>> route = Route.build("star", edges=[[0, 1], [0, 2]], edge=[0, 1], forward=True, step=0,
     ...                     bits=8.0, repeats=2, uses=2).for_all()
@@ -110,40 +89,25 @@ _READ_EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class Tariff:
-    """What a plan assumes that things cost one device.
+    """What a plan assumes that things cost one device."""
 
-    Attributes:
-        round_j: joules of one local round.
-        send_j: joules of a byte to a neighbour, in an iteration (from 1), in a message of so many
-            bits.
-        receive_j: joules of a byte from one, likewise.
-        source: where the figures come from.
-        idle_w: watts that it draws at rest, through every iteration.
-        cast: prices of an exchange along a route, in an iteration (from 1), as joules of a byte;
-            None where every message is paid for by itself.
-        powers: called when an exchange along a route begins, in an iteration (from 1): its messages
-            go at the powers that the plan has chosen; None where it chooses none.
-        byte_bits: bits that the plan counts for a byte.
-    """
-
-    round_j: float
+    round_j: float  # joules of one local round
+    # joules of a byte to a neighbour, in an iteration (from 1), in a message of so many bits
     send_j: Callable[[int, int, float], float]
-    receive_j: Callable[[int, int, float], float]
-    source: str = "modelled"
-    idle_w: float = 0.0
+    receive_j: Callable[[int, int, float], float]  # joules of a byte from one, likewise
+    source: str = "modelled"  # where the figures come from
+    idle_w: float = 0.0  # watts that it draws at rest, through every iteration
+    # prices of an exchange along a route, in an iteration (from 1), as joules of a byte; None
+    # where every message is paid for by itself
     cast: Callable[[Route, int], Cast] | None = None
+    # called when an exchange along a route begins, in an iteration (from 1): its messages go at the
+    # powers that the plan has chosen; None where it chooses none
     powers: Callable[[Route, int], None] | None = None
-    byte_bits: float = 8.0
+    byte_bits: float = 8.0  # bits that the plan counts for a byte
 
     @classmethod
     def of(cls, ground: Ground, device: int, parameter_bytes: float) -> Tariff:
         """The plan's own prices.
-
-        Args:
-            ground: what the plan stands on.
-            device: its number.
-            parameter_bytes: bytes in which a parameter is sent. The plan prices each as so many
-                bits (``network.bits_per_parameter``), whatever it is sent as.
 
         >>> from joulemesh.scenario import Scenario
         >>> ground = Ground.of(Scenario.preset("adaptive"))
@@ -201,34 +165,22 @@ class Tariff:
 
 
 class RunMeter(Meter, Protocol):
-    """A meter that the runner can carry through a run.
+    """A meter that the runner can carry through a run."""
 
-    Attributes:
-        iteration: the one in progress (from 1): prices of links may change from one to the next.
-        source: where its figures come from, in words.
-        measures: whether a meter of the machine counts, rather than a model.
-        when_unread: called with the reason when a meter cannot be read, so that the model counts.
-    """
-
-    iteration: int
-    source: str
-    measures: bool
+    iteration: int  # the one in progress (from 1): prices of links may change from one to the next
+    source: str  # where its figures come from, in words
+    measures: bool  # whether a meter of the machine counts, rather than a model
+    # called with the reason when a meter cannot be read, so that the model counts
     when_unread: Callable[[str], None]
 
     def rest(self, iteration: int, seconds: float) -> None:
         """An iteration is under way that takes so many seconds by the plan."""
 
-    def close(self) -> None:
-        """Stop measuring."""
+    def close(self) -> None: ...
 
 
 class Modelled:
     """Counts rounds and bytes at the plan's prices.
-
-    Args:
-        battery_j: joules that may be spent in all.
-        tariff: the prices.
-        spent_j: joules spent before.
 
     >>> meter = Modelled(10.0, Tariff(2.0, lambda to, t, bits: 0.5, lambda sender, t, bits: 0.0))
     >>> meter.train(3)
@@ -252,15 +204,12 @@ class Modelled:
             self._spent_j += self.tariff.idle_w * seconds
 
     def left_j(self) -> float:
-        """Joules that may still be spent."""
         return self.battery_j - self.spent_j()
 
     def train_j(self, rounds: int) -> float:
-        """Joules that local rounds take."""
         return rounds * self.tariff.round_j
 
     def exchange(self, route: Route, iteration: int) -> None:
-        """An exchange begins along a route."""
         self._cast, sizes = None, np.unique(route.message_bits)
         self._message_bits = float(sizes[0]) if len(sizes) == 1 else None
         if self.tariff.powers is not None:
@@ -284,7 +233,6 @@ class Modelled:
         return max(payload_bytes, 1) * self.tariff.byte_bits
 
     def train(self, rounds: int) -> None:
-        """Local rounds are begun."""
         self._spent_j += self.train_j(rounds)
 
     def send(self, to: int, payload_bytes: int, step: int | None = None) -> None:
@@ -302,26 +250,16 @@ class Modelled:
         self._spent_j += payload_bytes * each_j
 
     def spent_j(self) -> float:
-        """Joules spent so far."""
         return self._spent_j
 
     def recall(self, spent_j: float) -> None:
-        """At least so many were spent before."""
         self._spent_j = max(self._spent_j, spent_j)
 
-    def close(self) -> None:
-        """Do nothing: nothing is measured."""
+    def close(self) -> None: ...
 
 
 class Measured(Modelled):
     """Counts what a meter says; while it cannot be read, what the plan assumes.
-
-    Args:
-        battery_j: joules that may be spent in all.
-        tariff: the prices, for when the meter fails.
-        meter: what is read, ten times a second at most.
-        spent_j: joules spent before.
-        clock: seconds of a clock that nobody sets.
 
     >>> tariff = Tariff(2.0, lambda to, t, bits: 0.5, lambda sender, t, bits: 0.0)
     >>> seconds = iter([0.0, 0.0, 0.0, 9.0, 9.0]).__next__
@@ -364,14 +302,12 @@ class Measured(Modelled):
         return self._measured_j + (0.0 if self._reading is not None else self._since_j())
 
     def recall(self, spent_j: float) -> None:
-        """At least so many were spent before."""
         more_j = max(0.0, spent_j - self.spent_j())
         self._spent_j += more_j
         self._measured_j += more_j
         self._modelled_j += more_j
 
     def close(self) -> None:
-        """Stop measuring."""
         self._meter.close()
 
     def _read(self) -> float | None:
@@ -394,18 +330,6 @@ def make_meter(
     options: MeterOptions | None = None,
 ) -> RunMeter:
     """The meter of a device.
-
-    Args:
-        asked: ``"modelled"``, a name in `joulemesh.meters.METERS`, or an external meter's file;
-            ``"auto"`` takes the meter that suits the machine, or else the model.
-        battery_j: joules that may be spent in all.
-        tariff: the plan's prices.
-        spent_j: joules spent before.
-        options: watts that are declared, and where the system shows its sensors.
-
-    Raises:
-        MeterError: the meter that is asked for cannot be used here.
-        ScenarioError: there is no such meter.
 
     >>> tariff = Tariff(2.0, lambda to, t, bits: 0.5, lambda sender, t, bits: 0.0)
     >>> make_meter("modelled", 5.0, tariff).left_j()

@@ -6,17 +6,6 @@ asks for it; the operator's machine gathers those of all devices.
 
 from __future__ import annotations
 
-__all__ = [
-    "CARD",
-    "CONFIG",
-    "FILE",
-    "FOLDER",
-    "ModelFile",
-    "fleet_model",
-    "read_model",
-    "save_model",
-]
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,27 +36,20 @@ FILE, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 
 @dataclass(frozen=True, eq=False)
 class ModelFile:
-    """A model that a device has written.
+    """A model that a device has written."""
 
-    Attributes:
-        folder: where.
-        about: what ``config.json`` says: ``name``, ``iteration``, ``iterations``, ``complete``,
-            ``averaged``, and what a program needs to use it.
-        params: by name.
-    """
-
-    folder: Path
+    folder: Path  # where
+    # what ``config.json`` says: ``name``, ``iteration``, ``iterations``, ``complete``,
+    # ``averaged``, and what a program needs to use it
     about: Mapping[str, Any]
-    params: Arrays
+    params: Arrays  # by name
 
     @property
     def name(self) -> str:
-        """Of the device."""
         return str(self.about["name"])
 
     @property
     def iteration(self) -> int:
-        """The last that it has committed."""
         return int(self.about["iteration"])
 
     @property
@@ -89,26 +71,6 @@ def save_model(
     spent_j: float,
     figures: Mapping[str, float],
 ) -> Path:
-    """Write what a device has learned so far.
-
-    Args:
-        folder: of the device; the model is written into ``model`` in it.
-        fleet: that it belongs to.
-        device: its number.
-        commit: its last iteration.
-        params: the parameters by name.
-        torch: is it a PyTorch module?
-        iterations: how many the plan has.
-        complete: has the device carried out all of them?
-        spent_j: joules that it has spent.
-        figures: of its last evaluation, by name.
-
-    Returns:
-        The folder of the model.
-
-    Raises:
-        ScenarioError: the disk cannot be written.
-    """
     from safetensors.numpy import save
 
     place, training = make_folder(folder / FOLDER), fleet.scenario.training
@@ -139,7 +101,6 @@ def save_model(
 
 
 def _held_by(about: Mapping[str, Any]) -> str:
-    """Whose model it is, in a sentence or two."""
     done = "carried out the whole plan" if about["complete"] else "stopped before the plan's end"
     shared = (
         "It is the average of all devices that took part in that iteration, and the same on each."
@@ -159,14 +120,7 @@ def far(about: Mapping[str, Any]) -> str:
 def card(
     about: Mapping[str, Any], fleet: Fleet, params: Mapping[str, NDArray[Any]], whose: str
 ) -> str:
-    """The card of a model, as Markdown with the front matter that model hubs read.
-
-    Args:
-        about: what ``config.json`` says.
-        fleet: that has trained it.
-        params: by name.
-        whose: a sentence or two about whose model it is.
-    """
+    """The card of a model, as Markdown with the front matter that model hubs read."""
     training = fleet.scenario.training
     built_in = in_file_parts(training.model) is None
     figures = [f"| {name} | {value:.4g} |" for name, value in about["figures"].items()]
@@ -192,14 +146,6 @@ def card(
 
 
 def read_model(folder: Path) -> ModelFile:
-    """Read what `save_model` wrote.
-
-    Args:
-        folder: of the model.
-
-    Raises:
-        ScenarioError: it is missing or damaged.
-    """
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -221,15 +167,7 @@ def read_model(folder: Path) -> ModelFile:
 
 
 def fleet_model(found: Sequence[ModelFile]) -> tuple[Arrays, list[str], list[str]]:
-    """The model of a fleet: that of all devices, or the mean of those that are furthest.
-
-    Args:
-        found: models of its devices, at least one.
-
-    Returns:
-        The parameters by name, the names of the devices whose model or mean it is, and what a
-        reader should know, a sentence each.
-    """
+    """The model of a fleet: that of all devices, or the mean of those that are furthest."""
     last = max(one.iteration for one in found)
     first = [one for one in found if one.iteration == last]
     behind = [one.name for one in found if one.iteration < last]

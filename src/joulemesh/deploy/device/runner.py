@@ -8,8 +8,6 @@ clock in `joulemesh.testing.fleets`. Whatever fails in it ends the node, with it
 
 from __future__ import annotations
 
-__all__ = ["Cost", "Machine", "Planner", "Punctuality", "Runner", "Tally", "Timers", "Tools"]
-
 import asyncio
 import math
 import traceback
@@ -78,12 +76,6 @@ class _Iteration:
 class Punctuality:
     """How iterations kept the deadline, since the node was started.
 
-    Attributes:
-        deadline_s: seconds that an iteration may take; None without a limit.
-        timed: iterations that were timed.
-        late: those of them that took longer.
-        worst: how many times the deadline the longest took.
-
     >>> kept = Punctuality(0.5)
     >>> for seconds in (0.25, 0.75, 4.0):
     ...     kept.took(seconds)
@@ -91,10 +83,10 @@ class Punctuality:
     2 of 3 iterations took longer than the deadline of 0.5 s, the worst 8 times as long
     """
 
-    deadline_s: float | None = None
-    timed: int = 0
-    late: int = 0
-    worst: float = 0.0
+    deadline_s: float | None = None  # seconds that an iteration may take; None without a limit
+    timed: int = 0  # iterations that were timed
+    late: int = 0  # those of them that took longer
+    worst: float = 0.0  # how many times the deadline the longest took
 
     def took(self, seconds: float) -> None:
         """An iteration is over; one that was given took no time."""
@@ -177,7 +169,6 @@ class Tally:
         self.sent_bytes[to] = self.sent_bytes.get(to, 0) + payload_bytes
 
     def received(self, iteration: int, sender: int, payload_bytes: int) -> None:
-        """A message of an exchange has come."""
         link = self._at(iteration).received.setdefault(sender, [0, 0])
         link[0] += payload_bytes
         link[1] += 1
@@ -217,10 +208,6 @@ class Timers:
     A timer that is late by more than a second has missed messages that wait to be read: a node
     that was stopped for a minute must not suspect everybody whose signs of life it has not read.
 
-    Args:
-        ring: called with a timer's name.
-        clock: an event loop, or what stands for one.
-
     >>> async def example() -> list[str]:
     ...     rung = []
     ...     timers = Timers(rung.append, asyncio.get_running_loop())
@@ -247,13 +234,11 @@ class Timers:
         self._set[name] = self._clock.call_at(due, self._up, name, due + _LATE_S)
 
     def cancel(self, name: str) -> None:
-        """Do not ring."""
         before = self._set.pop(name, None)
         if before is not None:
             before.cancel()
 
     def close(self) -> None:
-        """Ring no more."""
         for name in tuple(self._set):
             self.cancel(name)
 
@@ -269,8 +254,7 @@ class Timers:
 class Machine(Protocol):
     """A node's rules: see `effects`."""
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
-        """Take an event; give what is to be done."""
+    def handle(self, event: Event, now: float) -> list[Effect]: ...
 
 
 class Planner(Protocol):
@@ -282,25 +266,15 @@ class Planner(Protocol):
 
 @dataclass(frozen=True)
 class Tools:
-    """What a node is driven with.
+    """What a node is driven with."""
 
-    Attributes:
-        transport: carries messages.
-        store: keeps the state.
-        training: the learner, and when to evaluate.
-        planner: makes plans.
-        meter: counts joules.
-        ceiling: what may have been spent by the time of a crash.
-        journal: is told what happens.
-    """
-
-    transport: Transport
-    store: Store
-    training: Training
-    planner: Planner
-    meter: RunMeter
-    ceiling: Ceiling
-    journal: Journal
+    transport: Transport  # carries messages
+    store: Store  # keeps the state
+    training: Training  # the learner, and when to evaluate
+    planner: Planner  # makes plans
+    meter: RunMeter  # counts joules
+    ceiling: Ceiling  # what may have been spent by the time of a crash
+    journal: Journal  # is told what happens
 
 
 _FLUSH, _REST = "flush", "rest"
@@ -312,14 +286,7 @@ _ORDINARY = ("trained", "committed", "evaluated", "refused", "undelivered")
 
 
 class Runner:
-    """Runs one node until it ends.
-
-    Args:
-        node: the state machine, with the state that the store gave.
-        tools: what it is driven with.
-        tell: called with every line of the journal, kind and figures, for whoever watches.
-        dtype: of the parameters, which may travel with fewer digits; as they come unless given.
-    """
+    """Runs one node until it ends."""
 
     def __init__(
         self,
@@ -355,13 +322,6 @@ class Runner:
         }
 
     def begin(self, host: Host, over: Callable[[End | BaseException], None]) -> None:
-        """Begin.
-
-        Args:
-            host: what it runs on.
-            over: called once, with how the node ended or with what it failed by; it is called no
-                more, and nothing is wanted of it, from then on.
-        """
         tools, self._host, self._tell_end = self._tools, host, over
         self._timers = Timers(lambda name: self.take(Tick(name)), host)
         self._chores = Timers(self._chore, host)
@@ -376,15 +336,7 @@ class Runner:
             self.received(sender, message)
 
     async def run(self) -> End:
-        """Begin on the running event loop, and go on until the node ends.
-
-        Returns:
-            Why and how it ended.
-
-        Raises:
-            JoulemeshError: the transport cannot listen, or the disk cannot be written at all.
-            Exception: a defect, of the node or of what it is driven with.
-        """
+        """Begin on the running event loop, and go on until the node ends."""
         loop, tools = asyncio.get_running_loop(), self._tools
         ended: asyncio.Future[End] = loop.create_future()
 
@@ -433,7 +385,6 @@ class Runner:
         return self._tell_end is None
 
     def stop(self, reason: str) -> None:
-        """Ask the node to save everything and end."""
         if self._over:
             return
         self.write("stopped", {"reason": reason})
@@ -474,7 +425,6 @@ class Runner:
         return self.plan.price(max(self.iteration + 1, self.plan.view.start)).exchange_j
 
     def received(self, sender: int, message: Message) -> None:
-        """A message has come from a neighbour."""
         if self._early is not None:
             self._early.append((sender, message))
             return
@@ -501,7 +451,6 @@ class Runner:
         )
 
     def _told(self, effect: Send, error: TransportError | None) -> None:
-        """A message was acknowledged, or was not."""
         message = effect.message
         part = message if isinstance(message, Part | Given) else None
         if error is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SimulatedLearner", "Told", "own_data", "simulated_learner"]
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -46,12 +44,10 @@ class Told(Protocol):
     """What a device has to be told about what it trains; a fleet tells it."""
 
     @property
-    def scenario(self) -> Scenario:
-        """With model, data and options."""
+    def scenario(self) -> Scenario: ...
 
     @property
-    def work(self) -> Workload:
-        """The sizes that the plan was made for."""
+    def work(self) -> Workload: ...
 
     @property
     def task(self) -> Task:
@@ -59,12 +55,7 @@ class Told(Protocol):
 
 
 class SimulatedLearner:
-    """A `DeviceTrainer` as a learner: what a row of the simulator does, a device does.
-
-    Args:
-        trainer: of the device.
-        data: its test samples are evaluated on.
-    """
+    """A `DeviceTrainer` as a learner: what a row of the simulator does, a device does."""
 
     def __init__(self, trainer: DeviceTrainer, data: Dataset) -> None:
         self.trained_by = trained_words("jax")
@@ -87,15 +78,12 @@ class SimulatedLearner:
         self._score = jax.jit(score)
 
     def prepare(self) -> None:
-        """Compile the training."""
         self._trainer.prepare()
 
     def parameters(self) -> Vector:
-        """[P]: all parameters."""
         return self._trainer.vector(self._params)
 
     def load(self, parameters: Vector) -> None:
-        """Take up other parameters."""
         self._params = self._trainer.params_of(parameters)
 
     def named(self, parameters: Vector) -> Mapping[str, NDArray[Any]]:
@@ -103,7 +91,6 @@ class SimulatedLearner:
         return named_leaves(self._trainer.params_of(parameters))
 
     def train(self, iteration: int, rounds: int) -> None:
-        """Run local rounds of an iteration (from 1)."""
         self._params = self._trainer.train(self._params, iteration, rounds)
 
     def evaluate(self) -> Mapping[str, float]:
@@ -136,20 +123,6 @@ def _finished(metric: Metric, means: NDArray[np.float64]) -> float:
 def simulated_learner(
     fleet: Told, device: int, data: Path | None = None, *, model: Any = None, name: str = ""
 ) -> SimulatedLearner | TorchTrainer:
-    """The learner of one device of a fleet.
-
-    Args:
-        fleet: with the scenario; or what else tells as much.
-        device: its number.
-        data: its own samples, in any format that is read, in the place of those that the scenario
-            gives it.
-        name: what the device is called: of a file that says who holds a sample, only those of this
-            name are its own.
-        model: the user's own in the place of the scenario's, as in `joulemesh.run`.
-
-    Raises:
-        ScenarioError: the data cannot be read, or do not fit the fleet's.
-    """
     scenario = fleet.scenario
     training = scenario.training
     options = Options.from_scenario(training)
@@ -184,18 +157,7 @@ def simulated_learner(
 
 
 def own_data(path: Path, scenario: Scenario, task: Task, name: str = "") -> Dataset:
-    """A device's own samples, scaled and labelled as those of all other devices.
-
-    Args:
-        path: of a file in any format that `joulemesh.run` reads.
-        scenario: says which column is the label, which are ignored, and what share is held out.
-        task: what all devices share.
-        name: of the device. If the scenario gives samples to devices by a column, and the file has
-            that column, only the rows of this name are the device's own.
-
-    Raises:
-        ScenarioError: the file cannot be read, or does not fit.
-    """
+    """A device's own samples, scaled and labelled as those of all other devices."""
     reading = replace(reading_of(scenario), test=None, normalize=False)
     if reading.holder is not None and not _tells_holders(path, reading.holder):
         reading = replace(reading, holder=None)

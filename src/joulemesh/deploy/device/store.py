@@ -1,198 +1,92 @@
-"""A node's state on disk: what it was when the last save returned, whatever happened since.
+"""What a node keeps on disk: its state, and the joules that may have been spent.
 
-``state.log`` is only ever added to, and a save is one append and one wait for the disk. Arrays
-that are the same objects as at an earlier save are not written again: the state refers to all of
-them by number. A last record that is not whole is a save that never returned. When little of the
-log is still referred to, it is written anew, whole or not at all.
+The state is in an SQLite database with a write-ahead log: a save is one transaction and one wait
+for the disk, and what was there before stays whole until it is over. Arrays that are the same
+objects as at an earlier save are not written again: the record refers to all of them by number.
+Digests tell what the disk has not kept.
+
+The joules have a file of their own, of fixed size: it is raised while the database is being
+written, and where no room is left on the disk.
 """
 
 from __future__ import annotations
 
-__all__ = ["SPENDING", "SPENT", "STATE", "Ceiling", "Owner", "Store", "framed", "records_in"]
-
 import hashlib
 import json
+import mmap
 import os
-import struct
+import re
+import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
-from safetensors import SafetensorError
-from safetensors.numpy import load as read_tensors
-from safetensors.numpy import save as tensors_of
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.base.files import (
-    DISK,
-    NODE_STATE,
-    make_folder,
-    open_bounded,
-    parse_json,
-    read_bounded,
-    sweep,
-    write_bytes,
+from joulemesh.base.files import make_folder, read_bounded, sweep, write_bytes
+from joulemesh.deploy.codec import Malformed, Record, read_record, write_record
+from joulemesh.deploy.effects import Durable
+
+STATE, PLACE = "state.db", "place"
+FORMAT = 3
+_BEFORE = "state.log"  # where versions before the format 3 kept the state
+_TABLES = (
+    "create table arrays (number integer primary key, dtype text, shape text, data blob, "
+    "digest blob)",
+    "create table state (one integer primary key check (one = 1), record text, digest blob)",
 )
-from joulemesh.deploy.effects import Commit, Durable
-from joulemesh.deploy.messages import Account, FleetRoster, Part
-from joulemesh.deploy.view import View
-from joulemesh.training.tensors import Arrays
-
-_HEAD = struct.Struct("<8sQ32s")  # mark, bytes of the record, their SHA-256
-_LENGTH = struct.Struct("<Q")  # of the JSON, which begins the record
-_MARK = b"JMNODE1\n"
-_PIECE = 2**20
-
-
-def framed(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """A record as bytes.
-
-    >>> import io
-    >>> written = framed({"n": 1}, {"w": np.arange(3)})
-    >>> [(plain, arrays["w"].tolist()) for plain, arrays, _ in records_in(io.BytesIO(written))]
-    [({'n': 1}, [0, 1, 2])]
-    """
-    text = json.dumps(record).encode()
-    held = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    body = b"".join([_LENGTH.pack(len(text)), text, tensors_of(held)])
-    return _HEAD.pack(_MARK, len(body), hashlib.sha256(body).digest()) + body
-
-
-def records_in(file: IO[bytes]) -> Iterator[tuple[dict[str, Any], Arrays, int]]:
-    """The records of a file: plain values, arrays, and where each ends.
-
-    Raises:
-        ValueError: one that was whole has changed.
-    """
-    for body, end in _bodies(file):
-        try:
-            start = _LENGTH.size + _LENGTH.unpack_from(body)[0]
-            plain, arrays = parse_json(body[_LENGTH.size : start]), read_tensors(body[start:])
-        except (struct.error, SafetensorError) as error:
-            raise ValueError(str(error)) from None
-        yield plain, arrays, end
-
-
-def _bodies(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
-    """The records of a log, up to one that is not whole, which only the last may be.
-
-    Raises:
-        ValueError: there are whole ones after it: the disk has not kept what was written.
-    """
-    size, at = file.seek(0, os.SEEK_END), 0
-    while at < size:
-        body = _body_at(file, at, size)
-        if body is None:
-            break
-        at = file.tell()
-        yield body, at
-    file.seek(at)
-    while at < size:
-        piece = file.read(_PIECE)
-        found = piece.find(_MARK)
-        if found < 0:
-            at = size if at + len(piece) >= size else at + len(piece) - len(_MARK)
-        elif _body_at(file, at + found, size) is not None:
-            raise ValueError(f"what stands before byte {at + found:,} has changed")
-        else:
-            at += found + 1
-        file.seek(at)
-
-
-def _body_at(file: IO[bytes], at: int, size: int) -> bytes | None:
-    """The record that begins somewhere, if it is whole."""
-    file.seek(at)
-    head = file.read(_HEAD.size)
-    if len(head) < _HEAD.size:
-        return None
-    mark, length, digest = _HEAD.unpack(head)
-    if mark != _MARK or length > size - file.tell():
-        return None
-    body = file.read(length)
-    return body if hashlib.sha256(body).digest() == digest else None
-
-
-STATE, PLACE = "state.log", "place"
-FORMAT = "joulemesh node 2"
-_LEAST_LOG = 4 * 2**20
-_MOST_STALE = 4  # times as many bytes as are still referred to
+# A record begins with its number, which is so found in a log of which SQLite skips a part.
+_MARKED = re.compile(rb"joulemesh-save-(\d{16})")
+_PAGE, _LOG_PAGES = 16384, 256  # bytes of a page; pages of the log that are put into the database
 
 
 @dataclass(frozen=True)
-class Owner:
-    """Whose state it is: that of another fleet, plan or device is not taken up.
-
-    Attributes:
-        fleet: its identity.
-        plan: digest of the plan.
-        device: its number.
-    """
+class Owner(Record):
+    """Whose state it is: that of another fleet, plan or device is not taken up."""
 
     fleet: str
-    plan: str
+    plan: str  # its digest
     device: int
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """Where an iteration's parameters are, and what the optimiser remembers by name."""
-
-    iteration: int
-    vector: int
-    memory: dict[str, int]
-
-
-@dataclass(frozen=True)
-class _Sent:
-    to: int
-    view: int
-    iteration: int
-    step: int
-    payload: int
-
-
-@dataclass(frozen=True)
-class _Record:
-    """The state, with numbers in the place of arrays."""
-
-    format: str
+@dataclass(frozen=True, eq=False)
+class _Kept(Record):
     owner: Owner
-    incarnation: int
-    views: tuple[View, ...]
-    promised: tuple[int, int] | None
-    accepted: tuple[tuple[int, int], View] | None
-    commit: _Kept
-    spent_j: float
-    elapsed_s: float
-    absent: tuple[tuple[int, int], ...]
-    average: _Kept | None
-    view: int
-    trained: _Kept | None
-    sent: tuple[_Sent, ...]
-    gift: _Kept | None
-    ended: str
-    accounts: tuple[Account, ...]
-    planned_s: float
-    epoch: int
-    saves: int
-    folder: Literal["new", "whole", "lost", "copied"]
-    roster: FleetRoster
-    place: tuple[int, int] | None = None
-    owed: int | None = None
-    agreed: int | None = None
+    place: tuple[int, int] | None
+    state: Durable
 
 
-class _Held(NamedTuple):
-    number: int
-    array: NDArray[Any]
+class _Numbers:
+    """The arrays of a state, by number; those that are not in the database yet are ``fresh``."""
 
+    def __init__(self, known: dict[int, NDArray[Any]]) -> None:
+        self.by_number, self.used = dict(known), set[int]()
+        self._of = {id(array): number for number, array in known.items()}
+        self.fresh: list[int] = []
 
-_RECORD = TypeAdapter(_Record)
+    def number(self, array: NDArray[Any]) -> int:
+        number = self._of.get(id(array))
+        if number is None:
+            number = self._of[id(array)] = max(self.by_number, default=0) + 1
+            self.by_number[number] = array
+            self.fresh.append(number)
+        self.used.add(number)
+        return number
+
+    def array(self, number: int) -> NDArray[Any]:
+        self.used.add(number)
+        if number not in self.by_number:
+            raise ValueError(f"there is no array {number}")
+        return self.by_number[number]
+
+    @property
+    def kept(self) -> dict[int, NDArray[Any]]:
+        return {number: self.by_number[number] for number in self.used}
 
 
 class Store:
@@ -200,12 +94,9 @@ class Store:
 
     Nobody may change in place an array that was saved.
 
-    Args:
-        folder: made if need be.
-        owner: whose state it is.
-
     >>> import tempfile
-    >>> import numpy as np
+    >>> from joulemesh.deploy.effects import Commit
+    >>> from joulemesh.deploy.view import View
     >>> mine = Owner("f1", "ab12", 3)
     >>> with tempfile.TemporaryDirectory() as place:
     ...     store = Store(Path(place), mine)
@@ -220,102 +111,56 @@ class Store:
     def __init__(self, folder: Path, owner: Owner) -> None:
         self.folder, self.owner = make_folder(folder), owner
         self.path = folder / STATE
-        self._held: dict[int, _Held] = {}  # arrays of the last state, by identity
-        self._number, self._size, self._whole = 0, 0, False
-        self._texts: dict[int, tuple[View, dict[str, Any]]] = {}
+        self._held: dict[int, NDArray[Any]] = {}  # arrays in the database, by number
+        self._number = 0  # of the last save
+        self._base: sqlite3.Connection | None = None
         sweep(self.folder)
 
-    # Writing ------------------------------------------------------------------------------------
-
     def save(self, state: Durable) -> None:
-        """Make a state durable; what was there before stays whole until this one is.
-
-        Raises:
-            ScenarioError: the disk is full or cannot be written.
-        """
-        if not (self.folder / PLACE).exists():
-            write_bytes(self.folder / PLACE, b"")
-        before, number, fresh = dict(self._held), self._number, dict[str, NDArray[Any]]()
-        record = self._record(state, fresh)
-        used = _numbers_in(record)
-        content = framed(record, fresh)
+        """Make a state durable; what was there before stays whole until this one is."""
+        numbers = _Numbers(self._held)
         try:
-            if not self._whole or self._size + len(content) > self._most(used):
-                everything = {
-                    str(h.number): h.array for h in self._held.values() if h.number in used
-                }
-                content = framed(record, everything)
-                write_bytes(self.path, content, private=True)
-                self._size = 0
-            else:
-                self._append(content)
-        except BaseException:
-            self._held, self._number = before, number
-            raise
-        self._size, self._whole = self._size + len(content), True
-        self._held = {key: held for key, held in self._held.items() if held.number in used}
-
-    def _most(self, used: set[int]) -> int:
-        """Bytes to which the log may grow before it is written anew."""
-        live = sum(held.array.nbytes for held in self._held.values() if held.number in used)
-        return max(_LEAST_LOG, _MOST_STALE * live)
-
-    def _append(self, content: bytes) -> None:
-        try:
-            DISK.get().append(self.path, content)
-        except OSError as error:
-            self._whole = False  # the next save writes the log anew, without half a record
+            if not (self.folder / PLACE).exists():
+                write_bytes(self.folder / PLACE, b"")
+            record = write_record(_Kept(self.owner, self._place(), state), arrays=numbers)
+            record = f"joulemesh-save-{self._number + 1:016d}{record}"
+            with self._writing() as base:
+                fresh = (_row(number, numbers.by_number[number]) for number in numbers.fresh)
+                base.executemany("insert or replace into arrays values (?, ?, ?, ?, ?)", fresh)
+                stale = [(number,) for number in self._held if number not in numbers.used]
+                base.executemany("delete from arrays where number = ?", stale)
+                row = (record, _digest(record.encode()))
+                base.execute("insert or replace into state values (1, ?, ?)", row)
+        except (sqlite3.Error, OSError) as error:
             raise ScenarioError(
-                f"cannot write {self.path}: {error.strerror}; make room on the disk"
+                f"cannot write {self.path}: {_words(error)}; make room on the disk"
             ) from None
+        self._held, self._number = numbers.kept, self._number + 1
 
-    def _record(self, state: Durable, fresh: dict[str, NDArray[Any]]) -> dict[str, Any]:
-        """The state as plain values; arrays that are not in the log yet are put into ``fresh``."""
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction; after one that fails the database is opened anew."""
+        if self._base is None:
+            # Parameters can reveal samples; the log is made with the rights of the database.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600))
+            self._base = _opened(self.path)
+        try:
+            self._base.execute("begin immediate")
+            if not _version(self._base):
+                for statement in (*_TABLES, f"pragma user_version = {FORMAT}"):
+                    self._base.execute(statement)
+            yield self._base
+            self._base.execute("commit")
+        except BaseException:
+            base, self._base = self._base, None
+            base.close()
+            raise
 
-        def number(array: NDArray[Any]) -> int:
-            found = self._held.get(id(array))
-            if found is None or found.array is not array:
-                self._number += 1
-                found = self._held[id(array)] = _Held(self._number, array)
-                fresh[str(found.number)] = array
-            return found.number
-
-        def kept(iteration: int, vector: Any, memory: Mapping[str, Any]) -> dict[str, Any]:
-            numbers = {name: number(one) for name, one in memory.items()}
-            return {"iteration": iteration, "vector": number(vector), "memory": numbers}
-
-        def sent(to: int, part: Part) -> dict[str, int]:
-            at = {"view": part.view, "iteration": part.iteration, "step": part.step}
-            return {"to": to, **at, "payload": number(part.payload)}
-
-        commit, accepted = state.commit, state.accepted
-        return {
-            "format": FORMAT,
-            "owner": asdict(self.owner),
-            "incarnation": state.incarnation,
-            "views": [self._plain(view) for view in state.views],
-            "promised": state.promised,
-            "accepted": accepted and (accepted[0], self._plain(accepted[1])),
-            "commit": kept(commit.iteration, commit.vector, commit.memory),
-            "spent_j": commit.spent_j,
-            "elapsed_s": commit.elapsed_s,
-            "planned_s": commit.planned_s,
-            "absent": commit.absent,
-            "average": commit.average and kept(*commit.average, {}),
-            "view": commit.view,
-            "trained": state.trained and kept(*state.trained),
-            "sent": [sent(to, part) for to, part in state.sent],
-            "gift": state.gift and kept(*state.gift, {}),
-            "ended": state.ended,
-            "accounts": [asdict(one) for one in state.accounts],
-            "epoch": state.epoch,
-            "saves": state.saves,
-            "folder": state.folder,
-            "roster": asdict(state.roster),
-            "place": self._place(),
-            "owed": None if commit.owed is None else number(commit.owed),
-            "agreed": None if commit.agreed is None else number(commit.agreed),
-        }
+    def close(self) -> None:
+        """Put the log into the database, and let go of both."""
+        if self._base is not None:
+            self._base.close()
+            self._base = None
 
     def _place(self) -> tuple[int, int] | None:
         """What no copy of the folder has: the number of a file in it, and when it was made."""
@@ -325,67 +170,64 @@ class Store:
             return None
         return found.st_ino, found.st_ctime_ns
 
-    def _plain(self, view: View) -> dict[str, Any]:
-        """A view as plain values; the same views are saved again and again."""
-        found = self._texts.get(id(view))
-        if found is None or found[0] is not view:
-            if len(self._texts) > 16:
-                self._texts.clear()
-            found = self._texts[id(view)] = (view, asdict(view))
-        return found[1]
-
-    # Reading ------------------------------------------------------------------------------------
-
     def load(self) -> Durable | None:
-        """The state that was saved last; None if there is none.
-
-        Raises:
-            ScenarioError: it is damaged, or that of another fleet, plan or device.
-        """
+        """The state that was saved last; None if there is none."""
+        if (self.folder / _BEFORE).exists():
+            raise ScenarioError(
+                f"{self.folder / _BEFORE} was written by an earlier version of joulemesh; use that"
+            )
         if not (self.path.exists() or self.path.is_symlink()):
             return None
         try:
-            arrays, record, self._size = self._newest()
-            self._require_own(record.owner)
-            state = _state(record, arrays)
-            if record.place not in (None, self._place()) and state.folder == "whole":
-                state = replace(state, folder="copied")
-        except ScenarioError:
-            raise
-        except (OSError, ValueError, KeyError) as error:
+            newest = _newest_in_log(self.path)
+            # Only read: closing it must not remove a log that turns out to be damaged.
+            with closing(
+                sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
+            ) as base:
+                kept, numbers = self._read(base) if _version(base) else (None, _Numbers({}))
+            # The last save may have been cut short, and the first one may have been the last.
+            if newest > self._number + 1:
+                raise Malformed("what stands before its last save has changed")
+        except (sqlite3.Error, OSError, Malformed) as error:
             raise ScenarioError(
-                f"{self.path} is damaged ({_reason(error)}); remove "
-                f"{self.folder}: the device then asks to be taken in as a new one"
+                f"{self.path} is damaged ({_words(error)}); remove {self.folder}: the device then "
+                "asks to be taken in as a new one"
             ) from None
-        self._number = max(arrays)
-        self._held = {id(array): _Held(number, array) for number, array in arrays.items()}
-        self._whole = self._size == self.path.stat().st_size
-        return state
+        if kept is None:
+            return None
+        self._require_own(kept.owner)
+        self._held = numbers.kept
+        if kept.place not in (None, self._place()) and kept.state.folder == "whole":
+            return replace(kept.state, folder="copied")
+        return kept.state
 
-    def _newest(self) -> tuple[dict[int, NDArray[Any]], _Record, int]:
-        """The arrays and the state of the last whole record, and where it ends."""
-        arrays, plain, size = dict[int, NDArray[Any]](), dict[str, Any](), 0
-        with open_bounded(self.path, NODE_STATE.now) as file:
-            for plain, found, end in records_in(file):
-                if plain.get("format") != FORMAT:
-                    break
-                arrays |= {int(name): one for name, one in found.items()}
-                used, size = _numbers_in(plain), end
-                arrays = {number: one for number, one in arrays.items() if number in used}
-        if not plain:
-            raise ValueError("it holds no whole record")
-        if plain.get("format") != FORMAT:
+    def _read(self, base: sqlite3.Connection) -> tuple[_Kept, _Numbers]:
+        version = _version(base)
+        if version != FORMAT:
             raise ScenarioError(
-                f"{self.path} is not of the format {FORMAT!r}; use the version that wrote it"
+                f"{self.path} is of format {version}, not {FORMAT}; use the version of joulemesh "
+                "that wrote it"
             )
-        return arrays, _RECORD.validate_python(plain), size
+        found = base.execute("pragma quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise Malformed(" ".join(found.split()))
+        arrays = {}
+        for number, dtype, shape, data, digest in base.execute("select * from arrays"):
+            if _digest(data, dtype, shape) != digest:
+                raise Malformed(f"array {number} has changed")
+            arrays[number] = np.frombuffer(data, dtype).reshape(json.loads(shape)).copy()
+        row = base.execute("select record, digest from state").fetchone()
+        if row is None:
+            raise Malformed("it holds no state")
+        found = _MARKED.match(row[0].encode())
+        if _digest(row[0].encode()) != row[1] or found is None:
+            raise Malformed("its record has changed")
+        self._number, numbers = int(found[1]), _Numbers(arrays)
+        return read_record(_Kept, row[0][found.end() :], numbers), numbers
 
     def _require_own(self, found: Owner) -> None:
-        for what, one, other in (
-            ("fleet", found.fleet, self.owner.fleet),
-            ("plan", found.plan, self.owner.plan),
-            ("device", str(found.device), str(self.owner.device)),
-        ):
+        for what in ("fleet", "plan", "device"):
+            one, other = str(getattr(found, what)), str(getattr(self.owner, what))
             if one != other:
                 raise ScenarioError(
                     f"{self.folder} holds the state of another {what} ({one:.12}, not "
@@ -393,61 +235,42 @@ class Store:
                 )
 
 
-def _numbers_in(record: Mapping[str, Any]) -> set[int]:
-    kept = [one for name in ("commit", "average", "trained", "gift") if (one := record[name])]
-    vectors = {number for one in kept for number in (one["vector"], *one["memory"].values())}
-    vectors |= {record[name] for name in ("owed", "agreed") if record.get(name) is not None}
-    return vectors | {one["payload"] for one in record["sent"]}
+def _opened(path: Path) -> sqlite3.Connection:
+    base = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        for pragma in (f"page_size = {_PAGE}", "journal_mode = wal", "synchronous = full",
+                       "cache_size = -256", f"wal_autocheckpoint = {_LOG_PAGES}"):  # fmt: skip
+            base.execute(f"pragma {pragma}")
+    except BaseException:
+        base.close()
+        raise
+    return base
 
 
-def _state(record: _Record, arrays: Mapping[int, NDArray[Any]]) -> Durable:
-    def vector(kept: _Kept) -> NDArray[Any]:
-        if arrays[kept.vector].ndim != 1:
-            raise ValueError(f"array {kept.vector} holds no parameters")
-        return arrays[kept.vector]
-
-    def memory(kept: _Kept) -> Arrays:
-        return {name: arrays[number] for name, number in kept.memory.items()}
-
-    kept, average, trained, gift = record.commit, record.average, record.trained, record.gift
-    commit = Commit(
-        iteration=kept.iteration,
-        vector=vector(kept),
-        memory=memory(kept),
-        spent_j=record.spent_j,
-        elapsed_s=record.elapsed_s,
-        planned_s=record.planned_s,
-        average=(average.iteration, vector(average)) if average else None,
-        absent=record.absent,
-        view=record.view,
-        owed=None if record.owed is None else arrays[record.owed],
-        agreed=None if record.agreed is None else arrays[record.agreed],
-    )
-    return Durable(
-        incarnation=record.incarnation,
-        views=record.views,
-        commit=commit,
-        promised=record.promised,
-        accepted=record.accepted,
-        trained=(trained.iteration, vector(trained), memory(trained)) if trained else None,
-        sent=tuple(
-            (one.to, Part(one.view, one.iteration, one.step, arrays[one.payload]))
-            for one in record.sent
-        ),
-        gift=(gift.iteration, vector(gift)) if gift else None,
-        ended=record.ended,
-        accounts=record.accounts,
-        epoch=record.epoch,
-        saves=record.saves,
-        folder=record.folder,
-        roster=record.roster,
-    )
+def _version(base: sqlite3.Connection) -> int:
+    return int(base.execute("pragma user_version").fetchone()[0])
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:160]
+def _row(number: int, array: NDArray[Any]) -> tuple[Any, ...]:
+    data = np.ascontiguousarray(array).tobytes()
+    dtype, shape = array.dtype.str, json.dumps(array.shape)
+    return number, dtype, shape, data, _digest(data, dtype, shape)
+
+
+def _digest(data: bytes, *texts: str) -> bytes:
+    return hashlib.sha256(data + "|".join(texts).encode()).digest()
+
+
+def _newest_in_log(path: Path) -> int:
+    """The number of the newest save in the write-ahead log of a database, whole or not."""
+    log = path.with_name(path.name + "-wal")
+    if not log.exists() or not log.stat().st_size:
+        return 0
+    with log.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return max((int(one[1]) for one in _MARKED.finditer(content)), default=0)
+
+
+def _words(error: Exception) -> str:
     return (getattr(error, "strerror", None) or " ".join(str(error).split()))[:160]
 
 
@@ -462,13 +285,6 @@ class Ceiling:
     The file on the disk has two lines of fixed width that are overwritten in turn, so that it
     needs no room on a full disk, and a write that a power cut tears leaves the line before it
     whole.
-
-    Args:
-        folder: where the files are.
-        stride_j: by how much more the far ceiling is raised each time: what a power cut may cost.
-
-    Raises:
-        ScenarioError: the file is there and neither line is whole.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
@@ -492,15 +308,7 @@ class Ceiling:
         """Joules that may have been spent, at most."""
 
     def raise_over(self, spent_j: float, ahead_j: float = 0.0) -> None:
-        """Make room for spending, before it is done.
-
-        Args:
-            spent_j: joules spent once that which is about to be done is done.
-            ahead_j: joules that will follow soon.
-
-        Raises:
-            ScenarioError: the disk cannot be written.
-        """
+        """Make room for spending, before it is done."""
         if spent_j <= self.joules:
             return
         near_j = spent_j + ahead_j
@@ -510,11 +318,6 @@ class Ceiling:
         self.joules = near_j
 
     def settle(self, spent_j: float) -> None:
-        """Put both ceilings where the spending is.
-
-        Raises:
-            ScenarioError: the disk cannot be written.
-        """
         self._write(spent_j)
         self._write_near(spent_j)
         self.joules = spent_j

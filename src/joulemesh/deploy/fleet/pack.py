@@ -28,8 +28,8 @@ from joulemesh.base.files import (
     write_text,
 )
 from joulemesh.data.load import device_names
+from joulemesh.deploy.codec import read_claim, write_record
 from joulemesh.deploy.device.continuation import require_peers
-from joulemesh.deploy.fields import read_record, record_of
 from joulemesh.deploy.fleet.certificates import (
     AUTHORITY,
     CERTIFICATE,
@@ -210,7 +210,6 @@ def make_fleet(
     code: Sequence[Path] = (),
     days: float = 365,
 ) -> Fleet:
-    """Make the folder of a fleet, whole or not at all."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ScenarioError(f"{folder} exists and is not empty; choose another place")
     check_deployable(plan)
@@ -365,7 +364,7 @@ def read_roster(folder: Path) -> FleetRoster:
     if not path.exists():
         return NO_ROSTER
     try:
-        return read_record(FleetRoster, read_json(path, FLEET.now))
+        return read_claim(FleetRoster, read_json(path, FLEET.now))
     except ValueError as error:
         raise ScenarioError(f"{path} is damaged ({error}); restore it from a copy") from None
 
@@ -418,5 +417,5 @@ def _signed_roster(
     after = replace(after, number=before.number + 1, signature="")
     about, key = f"{fleet.id} {fleet.digest}", Authority.load(folder).key
     after = replace(after, signature=authorise(key, about, signed_text(after)))
-    write_text(folder / ROSTER, json.dumps(record_of(after)) + "\n")
+    write_text(folder / ROSTER, write_record(after) + "\n")
     return after

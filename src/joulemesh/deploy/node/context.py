@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["NodeContext", "Planbook", "Watch"]
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,18 +27,7 @@ _CLOSE = 1e-9  # of a battery: sums of the same joules in another order are the 
 
 
 class NodeContext:
-    """Effects go out from here, and their answers come back to whoever asked.
-
-    Args:
-        device: the node's number.
-        links: all links of the fleet's graph.
-        state: what is on disk.
-        meter: what the battery holds.
-        settings: the fleet's.
-        signer: signs as this device, and verifies the others.
-        epoch: names this run of the device's process; drawn at random.
-        spares: devices that belong to the fleet only once its roster says so.
-    """
+    """Effects go out from here, and their answers come back to whoever asked."""
 
     def __init__(
         self,
@@ -78,17 +65,14 @@ class NodeContext:
 
     @property
     def roster(self) -> FleetRoster:
-        """The newest roster that is on disk."""
         return self.on_disk.roster
 
     def may_join(self, device: int) -> bool:
-        """Does a device belong to the fleet?"""
         taken = device not in self._spares or device in self.roster.added
         return taken and device not in self.roster.retired
 
     @property
     def view(self) -> View:
-        """The newest view that is known."""
         return self.state.views[-1]
 
     @property
@@ -98,7 +82,6 @@ class NodeContext:
 
     @property
     def member(self) -> bool:
-        """Does the device take part in it?"""
         return self.device in self.view.members
 
     def take(self) -> list[Effect]:
@@ -107,16 +90,13 @@ class NodeContext:
         return effects
 
     def emit(self, effect: Effect) -> None:
-        """Ask for an effect."""
         if not self.ended:
             self._effects.append(effect)
 
     def note(self, kind: str, **figures: Any) -> None:
-        """A line for the journal."""
         self.emit(Note(kind, figures))
 
     def timer(self, name: str, after_s: float) -> None:
-        """A tick after some seconds."""
         self.emit(SetTimer(name, after_s))
 
     def end(self, reason: str, *, complete: bool = False, resumable: bool = True) -> None:
@@ -165,18 +145,11 @@ class NodeContext:
     # Joules -----------------------------------------------------------------------------------
 
     def affords(self, joules: float) -> bool:
-        """Does the battery hold so much?"""
         left, spent = self.meter.left_j(), self.meter.spent_j()
         return left >= joules - _CLOSE * (abs(left) + spent)
 
     def pay(self, to: int, message: Part | Given, step: int | None = None) -> bool:
-        """Pay for a message with parameters; False if the battery does not hold enough.
-
-        Args:
-            to: the neighbour that it goes to.
-            message: what is sent.
-            step: of the exchange, if it is sent for the first time.
-        """
+        """Pay for a message with parameters; False if the battery does not hold enough."""
         size = int(message.payload.nbytes)
         if not self.affords(self.meter.send_j(to, size, step)):
             return False
@@ -199,7 +172,6 @@ class NodeContext:
         self.emit(Save(self._token, self.state))
 
     def saved(self, token: int) -> None:
-        """The state of a token is on disk."""
         self._unsaved_since = None
         while self._savings and self._savings[0][0] <= token:
             _, self.on_disk, then = self._savings.pop(0)
@@ -215,7 +187,6 @@ class NodeContext:
             self._end(End(f"the state cannot be saved: {reason}", complete=False))
 
     def save_again(self) -> None:
-        """Try again what could not be saved."""
         if self._unsaved_since is not None:
             self._save()
 
@@ -235,7 +206,6 @@ class Planbook:
         self.checked: dict[View, ViewPlan | None] = {}  # of views that are proposed, undigested
 
     def get(self, number: int) -> ViewPlan | None:
-        """The plan of a view, if it is there."""
         return self._plans.get(number)
 
     def of(self, iteration: int) -> ViewPlan | None:
@@ -295,12 +265,10 @@ class Planbook:
             self._context.emit(Plan(undigested))
 
     def check(self, event: Planned) -> None:
-        """The plan of a view that is proposed."""
         self._checking.discard(event.view)
         self.checked[event.view] = event.plan
 
     def last(self) -> int | None:
-        """The last iteration, if it is known yet."""
         view = self._context.view
         if view.digest == FINISHED:
             return view.start - 1
@@ -308,7 +276,6 @@ class Planbook:
         return None if plan is None else plan.last
 
     def done(self, iteration: int) -> bool:
-        """Is an iteration beyond the last?"""
         view = governing(self._context.state.views, iteration)
         plan = self._plans.get(view.number)
         if plan is None:
@@ -365,11 +332,9 @@ class Watch:
         self.beats: dict[int, Beat] = {}
 
     def begin(self) -> None:
-        """From now on neighbours are listened for."""
         self._begun = self._context.now
 
     def hear(self, sender: int) -> None:
-        """Any message is a sign of life."""
         self._heard[sender] = self._met[sender] = self._context.now
 
     def meet(self, device: int) -> None:
@@ -385,7 +350,6 @@ class Watch:
         return {one for one, at in self._met.items() if self._context.now - at < within_s}
 
     def listened(self, seconds: float) -> bool:
-        """Has this device listened for so long?"""
         return self._context.now - self._begun > seconds
 
     def begun(self, view: View) -> bool:
@@ -397,7 +361,6 @@ class Watch:
         )
 
     def beat(self, sender: int, beat: Beat) -> None:
-        """Take a sign of life."""
         self.hear(sender)
         self.beats[sender] = beat
         if beat.phase != "training":
@@ -424,14 +387,12 @@ class Watch:
         ]
 
     def silent(self, neighbour: int) -> bool:
-        """Has it not been heard for too long?"""
         settings, heard = self._context.settings, self._heard.get(neighbour)
         if heard is None:
             return self._context.now - self._begun > settings.starting_s
         return self._context.now - heard > settings.patience_s
 
     def cut(self) -> tuple[int, ...]:
-        """The neighbours that are not heard."""
         return tuple(one for one in self._context.neighbours if self.silent(one))
 
     def complete(self) -> bool:
@@ -449,9 +410,6 @@ class Watch:
         """Linked neighbours that seem to have failed: who, why, and whether its training hangs.
 
         A device whose training hangs says so itself; this is for one that cannot.
-
-        Args:
-            allowed_s: seconds that a device's training of an iteration may take.
         """
         settings, now = self._context.settings, self._context.now
         for one in self.linked():

@@ -11,8 +11,6 @@ neighbour comes with its proof, a majority's signed acceptances.
 
 from __future__ import annotations
 
-__all__ = ["UNREACHED", "Council", "fault_of", "is_proven", "next_view"]
-
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -57,17 +55,6 @@ def next_view(
     pay for giving it to the others, and are not enough for it to be a majority's, it is done again
     without them. Nobody goes back behind what it has committed: a newcomer that is ahead has to
     wait.
-
-    Args:
-        view: the present one.
-        promises: by device, of a majority of its members.
-        joins: by device, of those that ask to be taken in.
-        leaving: members that leave.
-        links: of the whole graph.
-        hung: members whose training does not end.
-
-    Returns:
-        The next view; None if nobody is left who holds the parameters.
 
     >>> links = [(0, 1), (1, 2), (2, 3), (0, 3)]
     >>> def promise(iteration):
@@ -165,7 +152,6 @@ def _neighbours(devices: Collection[int], links: Iterable[tuple[int, int]]) -> d
 
 
 def _parts(devices: Collection[int], links: Iterable[tuple[int, int]]) -> list[set[int]]:
-    """The connected parts of a graph."""
     near, left, parts = _neighbours(devices, links), set(devices), []
     while left:
         part, edge = set(), {min(left)}
@@ -183,12 +169,6 @@ def fault_of(
     """What is wrong with a view, in a few words; None if nothing is.
 
     All devices judge alike: nothing counts here that one of them knows and another does not.
-
-    Args:
-        view: that is to follow.
-        before: the newest view that is installed.
-        links: of the whole graph.
-        last: the last iteration of the plan; None if it is not known yet.
 
     >>> links = [(0, 1), (1, 2), (0, 2)]
     >>> first, left_j = View(0, 1, (0, 1, 2)), (5.0, 5.0)
@@ -280,15 +260,7 @@ class _Proposal:
 
 
 class Council:
-    """One node's part in the agreement: it proposes, promises, accepts, and learns.
-
-    Args:
-        context: the node's.
-        floods: how everybody is told.
-        triggers: why another view is wanted.
-        plans: of the views.
-        hooks: what the council needs of the rest of the node.
-    """
+    """One node's part in the agreement: it proposes, promises, accepts, and learns."""
 
     def __init__(
         self,
@@ -304,7 +276,6 @@ class Council:
         self._forget()
 
     def _forget(self) -> None:
-        """Nothing is known of the next number."""
         self._proposal: _Proposal | None = None
         self._seen: Ballot = _NONE
         self._values: dict[_Value, View] = {}
@@ -507,7 +478,6 @@ class Council:
     # Accepting --------------------------------------------------------------------------------
 
     def prepare(self, origin: int, said: Prepare) -> None:
-        """A proposer asks for a promise."""
         context = self._context
         if said.number != self._number or not context.member or not self._hooks.votes():
             return
@@ -553,7 +523,6 @@ class Council:
             self._gather()
 
     def accept(self, origin: int, said: Accept) -> None:
-        """A proposer has chosen."""
         if said.view.number != self._number or not self._may_offer(origin, said.ballot):
             return
         fault = self._fault(said.view)
@@ -677,7 +646,6 @@ class Council:
     # Learning ---------------------------------------------------------------------------------
 
     def accepted(self, flood: Flood, said: Accepted) -> None:
-        """A member has accepted."""
         origin, value = flood.origin, (said.ballot, said.value)
         if said.number != self._number or origin not in self._context.view.members:
             return
@@ -766,18 +734,11 @@ class Council:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the council needs of the rest of the node.
+    """What the council needs of the rest of the node."""
 
-    Attributes:
-        standing: fills in how this device stands in a promise.
-        froze: this device commits nothing until a view is decided.
-        installed: a view is installed.
-        holds: does this device hold the fleet's parameters, and stay?
-        votes: may it vote? Not if it may have voted before and have forgotten that.
-    """
-
-    standing: Callable[[Promise], Promise]
-    froze: Callable[[], None]
-    installed: Callable[[View], None]
-    holds: Callable[[], bool]
+    standing: Callable[[Promise], Promise]  # fills in how this device stands in a promise
+    froze: Callable[[], None]  # this device commits nothing until a view is decided
+    installed: Callable[[View], None]  # a view is installed
+    holds: Callable[[], bool]  # does this device hold the fleet's parameters, and stay?
+    # may it vote? Not if it may have voted before and have forgotten that
     votes: Callable[[], bool]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["COMPLETE", "RETIRED", "Ending", "Requests", "Served", "succeeded"]
-
 from collections import Counter
 from random import Random
 
@@ -65,7 +63,6 @@ class Requests:
         return said
 
     def leave(self, reason: str, *, for_good: bool = True) -> None:
-        """This device goes."""
         if not self.leaving:
             self.leaving, self.for_good = reason, for_good
             self._context.note("left", reason=reason)
@@ -79,7 +76,6 @@ class Requests:
             self._council.consider()
 
     def plan_anew(self, reason: str) -> None:
-        """It cannot follow the plan."""
         if not (self.leaving or self.short):
             self.short = reason
             self._context.note("short", reason=reason)
@@ -92,7 +88,6 @@ class Requests:
         self._council.consider()
 
     def say_again(self) -> None:
-        """Whatever is not settled."""
         context = self._context
         if self.leaving:
             self._say_leaving()
@@ -184,7 +179,6 @@ class Ending:
         self._work.advance()
 
     def check(self) -> None:
-        """End if it is time."""
         if self._context.ended:
             return
         if self._context.on_disk.views[-1].digest == UNHELD:
@@ -219,11 +213,7 @@ class Ending:
             context.end(reason, resumable=not self._requests.for_good)
 
     def give_up(self, since: float | None) -> None:
-        """A minority stops: it must not go on by itself.
-
-        Args:
-            since: when another view was first wanted.
-        """
+        """A minority stops: it must not go on by itself."""
         context, view, long_s = self._context, self._context.view, self._context.settings.minority_s
         met = self._watch.met(long_s)
         reached = len((met | {context.device}) & set(view.members))
@@ -248,14 +238,7 @@ class Ending:
 
 
 class Served:
-    """Answers neighbours after the end.
-
-    Args:
-        device: the number of the device that has ended.
-        state: what it ended with.
-        meter: what its battery still holds; nothing is sent that it does not pay for.
-        epoch: names this run of its process.
-    """
+    """Answers neighbours after the end."""
 
     def __init__(self, device: int, state: Durable, meter: Meter, epoch: int) -> None:
         self._device, self._state, self._meter, self._epoch = device, state, meter, epoch
@@ -264,7 +247,6 @@ class Served:
         self._accounts = {one.device: one for one in state.accounts}
 
     def answer(self, sender: int, message: Message) -> list[Message]:
-        """What a neighbour's message is answered with."""
         if isinstance(message, Beat):
             return [] if message.phase == OVER else self._heard(sender, message)
         commit = self._state.commit

@@ -6,8 +6,6 @@ which messages it awaits, which step it is in, what may go out now, and when it 
 
 from __future__ import annotations
 
-__all__ = ["Averaging", "Awaited", "Early", "Exchange", "Inbox", "Outbox", "Outgoing"]
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -30,10 +28,6 @@ Outgoing: TypeAlias = tuple[int, int, Vector]
 
 class Awaited:
     """The messages that a route has for one device.
-
-    Args:
-        route: of the exchange.
-        device: its number.
 
     >>> route = Route.build("tree", edges=[[0, 1]], edge=[0, 0], forward=[True, False],
     ...                     step=[0, 1], bits=8.0, repeats=1, uses=2).in_chunks(2)
@@ -66,7 +60,6 @@ class Awaited:
 
     @property
     def neighbours(self) -> Iterable[int]:
-        """The devices that send to this one."""
         return self._steps.keys()
 
     def __contains__(self, message: tuple[int, int]) -> bool:
@@ -80,11 +73,6 @@ class Awaited:
 
 class Exchange:
     """Pumps a peer: takes what arrives, and gives what can be sent.
-
-    Args:
-        peer: what the device does.
-        awaited: the messages that the route has for it.
-        own: [P], its own parameters.
 
     >>> from joulemesh.aggregation.ring import RingPeer
     >>> route = Route.build("ring", edges=[[0, 1], [1, 2], [0, 2]], edge=[0, 1, 2], step=0,
@@ -115,7 +103,6 @@ class Exchange:
 
     @property
     def done(self) -> bool:
-        """Has everything come that will?"""
         if self._alone or self._due is not None:
             return self._alone or len(self._had) == self.awaited.total
         return self._step >= self.awaited.length
@@ -127,11 +114,7 @@ class Exchange:
         )
 
     def receive(self, step: int, sender: int, payload: Vector) -> list[Outgoing]:
-        """Take a message that the exchange awaits (`takes`); what can be sent now.
-
-        Raises:
-            ValueError, RuntimeError: the peer cannot use it; the exchange is spoilt.
-        """
+        """Take a message that the exchange awaits (`takes`); what can be sent now."""
         self._had.add((step, sender))
         self._peer.receive(step, sender, payload)
         return self._pump()
@@ -175,7 +158,6 @@ class Exchange:
         return found
 
     def _ready(self) -> list[Outgoing]:
-        """The messages that can be sent now."""
         if self._due is not None:
             return list(self._due())
         found: list[Outgoing] = []
@@ -303,7 +285,6 @@ class Inbox:
             self._context.note("refused", sender=sender, reason=reason, count=count)
 
     def forget(self) -> None:
-        """Drop what has become too late."""
         state = self._context.state
         self._early.prune(
             lambda key: (
@@ -332,10 +313,6 @@ class Outbox:
     A message is sent again until the receiver's process has it. Even then the receiver may be
     started again and lack it, so that messages are kept until the receiver has committed their
     iteration; it names what it waits for in its signs of life.
-
-    Args:
-        context: the node's.
-        broke: called when the battery does not hold enough for a message.
     """
 
     def __init__(self, context: NodeContext, broke: Callable[[], None]) -> None:
@@ -344,7 +321,6 @@ class Outbox:
         self._exact: set[Key] = set()
 
     def put(self, to: int, part: Part, within_s: float) -> None:
-        """Send a message of an exchange."""
         sending = _Sending(to, part, self._context.now, within_s)
         self._sendings.setdefault((part.view, part.iteration), {})[part.step, to] = sending
         self._send(sending)
@@ -368,7 +344,6 @@ class Outbox:
         )
 
     def receivers(self) -> set[int]:
-        """The devices for which anything is kept."""
         return {sending.to for sendings in self._sendings.values() for sending in sendings.values()}
 
     def _send(self, sending: _Sending) -> None:
@@ -397,7 +372,6 @@ class Outbox:
             self._context.send(sending.to, Absent(part.view, part.iteration))
 
     def tick(self) -> None:
-        """Send again what did not come through."""
         for sendings in list(self._sendings.values()):
             for sending in list(sendings.values()):
                 if not sending.flying and sending.delivered is None:
@@ -457,13 +431,7 @@ _NEVER: Key = (-1, -1)
 
 
 class Averaging:
-    """Opens the exchange of an iteration, feeds it with what comes, and sends what it gives.
-
-    Args:
-        context: the node's.
-        plans: of the views.
-        short: called with a reason when the battery does not hold enough.
-    """
+    """Opens the exchange of an iteration, feeds it with what comes, and sends what it gives."""
 
     def __init__(self, context: NodeContext, plans: Planbook, short: Callable[[str], None]) -> None:
         self._context, self._plans, self._short = context, plans, short
@@ -481,11 +449,7 @@ class Averaging:
         return self._exchange is not None
 
     def begin(self, plan: ViewPlan, iteration: int, own: Vector) -> bool:
-        """Begin the exchange of an iteration, with what has come of it already.
-
-        Returns:
-            False if the battery does not hold enough for it.
-        """
+        """Begin the exchange of an iteration, with what has come of it already."""
         key = (plan.view.number, iteration)
         if key == self._key:
             return True
@@ -528,11 +492,9 @@ class Averaging:
         return None if self._quantised is None else self._quantised.owed
 
     def close(self) -> None:
-        """It is over."""
         self._key, self._exchange, self._quantised = _NEVER, None, None
 
     def forget(self) -> None:
-        """Drop messages that have become too late."""
         self._inbox.forget()
 
     def _send(self, outgoing: list[Outgoing]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Floods", "Triggers"]
-
 from dataclasses import replace
 
 from joulemesh.deploy.messages import Body, Flood, Join, Leave, Replan, Suspect, signed_text
@@ -34,7 +32,6 @@ class Floods:
         self._forgers: set[tuple[int, int]] = set()  # (neighbour, origin) that were noted
 
     def say(self, body: Body) -> Flood:
-        """Tell everybody; what was said, signed."""
         self._sequence += 1
         context = self._context
         flood = Flood(context.device, context.epoch, self._sequence, body)
@@ -92,7 +89,6 @@ class Floods:
         self._context.send(to, flood, answered=answered)
 
     def tick(self) -> None:
-        """Send again what did not come through."""
         due, self._due = self._due, {}
         for to, floods in due.items():
             for name, (since, flood) in floods.items():
@@ -108,7 +104,6 @@ class Triggers:
         self.forget()
 
     def forget(self) -> None:
-        """Another view is installed."""
         self.suspected: dict[int, str] = {}
         self.hung: set[int] = set()  # of these, those whose training does not end
         self.leaving: dict[int, str] = {}
@@ -130,17 +125,14 @@ class Triggers:
         return True
 
     def leave(self, origin: int, said: Leave) -> None:
-        """A member goes."""
         if said.view == self._context.view.number and origin in self._context.view.members:
             self.leaving[origin] = said.reason
 
     def replan(self, origin: int, said: Replan) -> None:
-        """A member cannot follow the plan."""
         if said.view == self._context.view.number and origin in self._context.view.members:
             self._short[origin] = said.reason
 
     def join(self, origin: int, said: Join) -> None:
-        """A device asks to be taken in."""
         self._joins[origin] = (self._context.now, said)
 
     def joining(self) -> dict[int, Join]:
@@ -160,11 +152,7 @@ class Triggers:
         }
 
     def turn_away(self) -> bool:
-        """Without whom there may be a plan: newcomers first, then those short of joules.
-
-        Returns:
-            Was there anybody?
-        """
+        """Without whom there may be a plan: newcomers first, then those short of joules."""
         joining = self.joining()
         if joining:
             self._turned_away |= joining.keys()
@@ -180,5 +168,4 @@ class Triggers:
         return self.leaving.keys() | retired
 
     def any(self) -> bool:
-        """Is there any?"""
         return bool(self.suspected or self.going() or self._short or self.joining())

@@ -7,8 +7,6 @@ alive), `floods` (telling everybody).
 
 from __future__ import annotations
 
-__all__ = ["Node"]
-
 from dataclasses import replace
 
 import numpy as np
@@ -69,19 +67,7 @@ _VIEWS_WITHOUT = 3  # in which nobody gives a device what it lacks: then it leav
 
 
 class Node:
-    """What one device does, event by event.
-
-    Args:
-        device: its number.
-        links: all links of the fleet's graph, each (lower, higher).
-        state: what is on disk; at the first start, incarnation 0 with view 0 and the initial
-            parameters.
-        meter: what its battery holds.
-        settings: the fleet's.
-        signer: signs as this device, and verifies the others.
-        epoch: names this run of the device's process; drawn at random, so that no two are alike.
-        spares: devices that belong to the fleet only once its roster says so.
-    """
+    """What one device does, event by event."""
 
     def __init__(
         self,

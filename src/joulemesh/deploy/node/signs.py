@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Lives", "Signs"]
-
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -20,17 +18,11 @@ _DOUBLE = 2.0  # patiences for which a second epoch must have been seen beside t
 
 @dataclass
 class _Seen:
-    """An epoch that has not echoed yet.
+    """An epoch that has not echoed yet."""
 
-    Attributes:
-        since: when it was first seen.
-        sent: beats that had been sent to the neighbour by then.
-        told: was it noted as a double?
-    """
-
-    since: float
-    sent: int
-    told: bool = False
+    since: float  # when it was first seen
+    sent: int  # beats that had been sent to the neighbour by then
+    told: bool = False  # was it noted as a double?
 
 
 class Lives:
@@ -67,7 +59,6 @@ class Lives:
         return replace(beat, count=self._sent[to], echo=had, account=self._account())
 
     def knows(self, sender: int, epoch: int) -> bool:
-        """Is it the present epoch of a neighbour?"""
         return self._epoch.get(sender) == epoch
 
     def current(self, sender: int, beat: Beat) -> bool:
@@ -212,7 +203,6 @@ class Signs:
         self._all_since: float | None = None
 
     def to_all(self) -> None:
-        """To every neighbour."""
         self._soon = False
         for neighbour in self._context.neighbours:
             self.to(neighbour)

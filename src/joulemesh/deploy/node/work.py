@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LearnerWatch", "Supplies", "Work"]
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -38,10 +36,6 @@ class LearnerWatch:
 
     A training that is no longer wanted is waited for all the same: the learner does one thing
     after the other, and what waited behind it would be paid for without being run.
-
-    Args:
-        context: the node's.
-        plans: of the views, which say what training should take.
     """
 
     def __init__(self, context: NodeContext, plans: Planbook) -> None:
@@ -53,7 +47,6 @@ class LearnerWatch:
 
     @property
     def busy(self) -> bool:
-        """Has it not answered yet?"""
         return self._now is not None
 
     @property
@@ -62,7 +55,6 @@ class LearnerWatch:
         return self._now is not None and self._now.wanted
 
     def begin(self, iteration: int, rounds: int, price: Price) -> None:
-        """Pay for local rounds, and have them run."""
         context, planned_s = self._context, rounds * price.round_s
         assert self._now is None
         self._attempts += 1
@@ -86,7 +78,6 @@ class LearnerWatch:
         return training.wanted
 
     def failed(self) -> None:
-        """It could not."""
         self._now = None
 
     def disown(self) -> None:
@@ -145,14 +136,7 @@ class LearnerWatch:
 
 
 class Supplies:
-    """Asks for parameters until they come, and gives those that this device has.
-
-    Args:
-        context: the node's.
-        watch: what is known of its neighbours.
-        came: called with the parameters that were asked for.
-        poor: called with a reason when the battery does not pay for giving what is asked for.
-    """
+    """Asks for parameters until they come, and gives those that this device has."""
 
     def __init__(
         self,
@@ -187,7 +171,6 @@ class Supplies:
             self._ask()
 
     def enough(self) -> None:
-        """Nothing is wanted any more."""
         self._wanted = None
 
     def overdue(self) -> int:
@@ -199,11 +182,9 @@ class Supplies:
         return len(self._overdue)
 
     def patient(self) -> None:
-        """Count from now."""
         self._since = self._context.now
 
     def tick(self) -> None:
-        """Ask again."""
         again_s = self._context.settings.patience_s / 4.0
         if self._wanted is not None and self._context.now - self._asked >= again_s:
             self._ask()
@@ -293,7 +274,6 @@ class Supplies:
         )
 
     def given(self, sender: int, given: Given) -> None:
-        """Parameters have come."""
         wanted = self._wanted
         if wanted == Fetch(given.view, given.iteration, given.gift):
             self._context.meter.receive(sender, int(given.payload.nbytes))
@@ -308,12 +288,6 @@ class Work:
     """Carries out one iteration after the other, each by the plan of the view that governs it.
 
     `advance` does whatever can be done now; it may be called at any time.
-
-    Args:
-        context: the node's.
-        watch: what is known of its neighbours.
-        short: called with a reason when the battery does not hold enough for what comes now.
-        will_be: called with a reason when it will not, for the rest of the plan.
     """
 
     def __init__(
@@ -336,13 +310,11 @@ class Work:
         self._began: float | None = None  # the present iteration, as far as it counts
 
     def begin(self) -> None:
-        """The node is started."""
         self.averaging.outbox.remember()
         self.plans.of(self.iteration)
 
     @property
     def iteration(self) -> int:
-        """The one that is being worked on."""
         return self._context.state.commit.iteration + 1
 
     @property
@@ -352,7 +324,6 @@ class Work:
 
     @property
     def finished(self) -> bool:
-        """Is the last iteration committed?"""
         return not self.supplies.pending and self.plans.done(self.iteration)
 
     @property
@@ -362,7 +333,6 @@ class Work:
 
     @property
     def halted(self) -> bool:
-        """Has it stopped where nothing is lost?"""
         busy = self._saving or self.learner.wanted or self.averaging.under_way
         return self.halting and not busy
 
@@ -374,14 +344,12 @@ class Work:
         return self._context.member and self.finished
 
     def planned(self, event: Planned) -> None:
-        """The plan of a view that is installed."""
         if self.plans.take(event):
             self.advance()
 
     # One iteration ----------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Do whatever can be done now."""
         context = self._context
         if context.ended or self._saving or not self.ready:
             return
@@ -443,7 +411,6 @@ class Work:
             self.learner.begin(t, rounds, price)
 
     def trained(self, event: Trained) -> None:
-        """The learner is done."""
         wanted, plan = self.learner.answered(event), self.plans.of(self.iteration)
         if self._began is None:  # the first since the start: compiling and waiting do not count
             self._began = self._context.now - event.seconds
@@ -522,14 +489,12 @@ class Work:
         return {"owed": np.zeros_like(before.owed) if owed is None else owed, "agreed": None}
 
     def _lap(self) -> float:
-        """Seconds of the iteration that ends now."""
         now = self._context.now
         lap_s = 0.0 if self._began is None else now - self._began
         self._began = now
         return lap_s
 
     def _owed(self, before: Commit) -> tuple[int, Vector] | None:
-        """What a newcomer may still need."""
         context = self._context
         gift = context.state.gift if self.supplies.owed() else None
         if self.supplies.owed() and before.iteration == context.view.start - 1:
@@ -639,7 +604,6 @@ class Work:
     # What happens around it -------------------------------------------------------------------
 
     def part(self, sender: int, part: Part) -> None:
-        """A message of an exchange has come."""
         if self.averaging.part(sender, part):
             self.advance()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = []
-
 import asyncio
 import ctypes
 import datetime as dt
@@ -33,9 +31,9 @@ from joulemesh.base.files import (
     parse_json,
     write_bytes,
 )
+from joulemesh.deploy.codec import write_record
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.model import CARD, CONFIG, FILE
-from joulemesh.deploy.fields import record_of
 from joulemesh.deploy.fleet.certificates import Identity
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.hosts import Host
@@ -95,7 +93,7 @@ class Operator:
 
     async def enrol(self, roster: FleetRoster) -> tuple[str, int]:
         """Hand a roster to the first device that takes it; the others get it from that one."""
-        text, failed = json.dumps(record_of(roster)).encode(), list[str]()
+        text, failed = write_record(roster).encode(), list[str]()
         for host in self.hosts.values():
             try:
                 with self.call(host) as caller:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = []
-
 import asyncio
 import datetime as dt
 import json
@@ -20,10 +18,10 @@ from pydantic import TypeAdapter
 from joulemesh._version import __version__
 from joulemesh.base.errors import JoulemeshError
 from joulemesh.base.files import JOURNAL, NODE_STATE, open_bounded, parse_json
+from joulemesh.deploy.codec import read_claim
 from joulemesh.deploy.device.journal import JOURNAL as IN_USE
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.model import CARD, CONFIG, FILE
-from joulemesh.deploy.fields import read_record
 from joulemesh.deploy.fleet.certificates import Identity
 from joulemesh.deploy.fleet.hosts import Host
 from joulemesh.deploy.fleet.pack import DevicePack
@@ -177,7 +175,7 @@ class Control:
         if self.enrol is None:
             raise TransportError(Reason.CLOSED, f"{self._pack.name} has ended")
         try:
-            roster = read_record(FleetRoster, parse_json(request))
+            roster = read_claim(FleetRoster, parse_json(request))
         except ValueError:
             raise TransportError(Reason.MALFORMED, "it is no roster") from None
         return self.enrol(roster)

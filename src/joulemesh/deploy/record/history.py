@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import JOURNAL, JOURNAL_LINE, open_bounded
+from joulemesh.deploy.codec import read_record
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.view import View
 
@@ -349,12 +349,9 @@ def _view_events(histories: Sequence[History]) -> list[tuple[Event, View]]:
     return made
 
 
-_VIEW = TypeAdapter(View)
-
-
 def _view(event: Event) -> View:
     figures = event.figures
-    return _VIEW.validate_python({**figures, "start": max(1, figures["start"])})
+    return read_record(View, json.dumps({**figures, "start": max(1, figures["start"])}))
 
 
 def disagreements(histories: Sequence[History]) -> tuple[str, ...]:

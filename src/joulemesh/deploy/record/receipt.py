@@ -8,8 +8,6 @@ where it is a meter of the machine. Rounds and seconds are always measured.
 
 from __future__ import annotations
 
-__all__ = []
-
 import csv
 import io
 import json

@@ -7,16 +7,6 @@ plan allows; everything else is refused with a `Reason` that both sides hear of.
 
 from __future__ import annotations
 
-__all__ = [
-    "Address",
-    "Reason",
-    "Receive",
-    "Refusal",
-    "Roster",
-    "Transport",
-    "TransportError",
-]
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

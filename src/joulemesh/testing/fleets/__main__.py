@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Trace", "describe"]
-
 import argparse
 import sys
 from collections.abc import Callable, Sequence
@@ -24,14 +22,6 @@ from joulemesh.testing.fleets.fleet import Outcome, simulate
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Replay one seed or run many.
-
-    Args:
-        arguments: of the command line.
-
-    Returns:
-        1 if an invariant broke, else 0.
-    """
     parser = argparse.ArgumentParser(prog="python -m joulemesh.testing.fleets")
     parser.add_argument("seed", type=int, help="the seed to replay, or the first of many")
     parser.add_argument("stop", type=int, nargs="?", help="run all seeds up to this one")
@@ -108,7 +98,6 @@ def describe(thing: Any) -> str:
 
 
 def _state(state: Durable) -> str:
-    """What is on a disk, without parameters."""
     commit, newest = state.commit, state.views[-1]
     told = [f"committed {commit.iteration} by view {commit.view}", f"newest {describe(newest)}"]
     told += [f"absent {commit.absent}"] if commit.absent else []
@@ -127,18 +116,12 @@ def _empty(value: Any) -> bool:
 
 
 class Trace:
-    """Prints each event and what follows from it.
-
-    Args:
-        say: prints a line.
-        beats: print signs of life and acknowledgements too.
-    """
+    """Prints each event and what follows from it."""
 
     def __init__(self, say: Callable[[str], None], *, beats: bool = False) -> None:
         self._say, self._beats = say, beats
 
     def __call__(self, now: float, device: int, event: Event, effects: Sequence[Effect]) -> None:
-        """Print an event, if it is of interest."""
         follows = [effect for effect in effects if self._beats or not _routine(effect, device)]
         if not follows and not self._beats and _routine(event, device):
             return

@@ -5,8 +5,6 @@ A node's own variables are not: what it believes cannot hide that it breaks an i
 
 from __future__ import annotations
 
-__all__ = ["Audit", "InvariantError", "Record", "check_history", "majority_of"]
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
@@ -39,12 +37,7 @@ _UNPLANNED = (FINISHED, UNHELD)  # digests of views without a plan
 
 
 class InvariantError(AssertionError):
-    """An invariant does not hold.
-
-    Args:
-        invariant: its name.
-        found: what shows it.
-    """
+    """An invariant does not hold."""
 
     def __init__(self, invariant: str, found: str) -> None:
         super().__init__(f"{invariant}: {found}")
@@ -61,13 +54,7 @@ class Record:
 
 
 class Audit:
-    """Sees everything that becomes durable or is said, and objects.
-
-    Args:
-        planner: of the fleet.
-        first: view 0.
-        begin: each device's state before anything happened.
-    """
+    """Sees everything that becomes durable or is said, and objects."""
 
     def __init__(self, planner: VirtualPlanner, first: View, begin: list[Durable]) -> None:
         self.planner = planner
@@ -170,7 +157,6 @@ class Audit:
     # Disks --------------------------------------------------------------------------------------
 
     def durable(self, device: int, state: Durable) -> None:
-        """A state has reached a disk."""
         before, self._disk[device] = self._disk[device], state
         if state.accepted is not None and state.accepted != before.accepted:
             self._accepted.setdefault(state.accepted, set()).add(device)
@@ -196,7 +182,6 @@ class Audit:
         self._wiped.setdefault(device, set()).update(range(state.commit.iteration + 1, had + 1))
 
     def starts(self, device: int, epoch: int) -> None:
-        """A device's process is started."""
         if device in self._forgot:
             self._forgot[device].add(epoch)
 
@@ -215,7 +200,6 @@ class Audit:
         }
 
     def has_lost(self, device: int, iteration: int) -> bool:
-        """Was an iteration that a device had committed lost with its folder?"""
         return iteration in self._wiped.get(device, ())
 
     def keeps_still(self, device: int, effects: Sequence[Effect]) -> None:
@@ -347,7 +331,6 @@ class Audit:
             )
 
     def stopped(self, device: int, end: End) -> None:
-        """A device has stopped for want of a plan."""
         if not end.resumable:
             raise InvariantError(
                 "no budget ends a fleet for good", f"device {device}: {end.reason}"
@@ -380,7 +363,6 @@ class Audit:
 
     @staticmethod
     def paid(device: int, battery: Battery) -> None:
-        """A node has decided what to do."""
         if battery.used_j > battery.capacity_j + battery.untold_j + 1e-9:
             raise InvariantError(
                 "no battery is overdrawn",
@@ -426,7 +408,6 @@ class Audit:
             )
 
     def committed(self, device: int) -> Commit:
-        """A device's last commit on disk."""
         return self._disk[device].commit
 
     def known(self, device: int) -> View:
@@ -434,7 +415,6 @@ class Audit:
         return self._disk[device].views[-1]
 
     def newest(self) -> View:
-        """The newest view."""
         return self.views[max(self.views)]
 
     def history(self) -> Iterable[Record]:
@@ -460,11 +440,7 @@ _CLOSE = 1e-10
 
 
 def check_history(audit: Audit) -> None:
-    """Compare every commit with the exchange of what was trained from the commits before it.
-
-    Raises:
-        InvariantError: some device holds something else.
-    """
+    """Compare every commit with the exchange of what was trained from the commits before it."""
     done: dict[tuple[int, int], _Iteration] = {}
     for record in audit.history():
         key = (record.commit.iteration, record.view)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Ambush", "Case", "Fault", "case_of"]
-
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
@@ -68,72 +66,42 @@ class Fault:
     long, is started again at once. A clone of its folder runs elsewhere from then on. A
     learner that ``hang``s does so until its process is started again, and one that is ``slower``
     stays so.
-
-    Attributes:
-        kind: what.
-        at_s: when.
-        for_s: how long; a device that crashed is started again then.
-        device: which one; for a partition, −1.
-        links: the directed links that a partition cuts.
-        factor: of the seconds that a slower learner takes.
     """
 
-    kind: FaultKind
-    at_s: float
-    for_s: float
-    device: int = -1
-    links: tuple[tuple[int, int], ...] = ()
-    factor: float = 1.0
+    kind: FaultKind  # what
+    at_s: float  # when
+    for_s: float  # how long; a device that crashed is started again then
+    device: int = -1  # which one; for a partition, −1
+    links: tuple[tuple[int, int], ...] = ()  # the directed links that a partition cuts
+    factor: float = 1.0  # of the seconds that a slower learner takes
 
 
 @dataclass(frozen=True)
 class Ambush:
-    """A fault that waits for a device to say something.
+    """A fault that waits for a device to say something."""
 
-    Attributes:
-        message: name of a kind of message, or of what a flood says.
-        turn: it is the so many-th of its kind, of all devices.
-        kind: what befalls its sender.
-        after_s: how long after it is sent.
-        for_s: how long it lasts.
-    """
-
-    message: str
-    turn: int
-    kind: FaultKind
-    after_s: float
-    for_s: float
+    message: str  # name of a kind of message, or of what a flood says
+    turn: int  # it is the so many-th of its kind, of all devices
+    kind: FaultKind  # what befalls its sender
+    after_s: float  # how long after it is sent
+    for_s: float  # how long it lasts
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a seed stands for.
+    """What a seed stands for."""
 
-    Attributes:
-        seed: all draws of the run come from it, too.
-        setup: the fleet and its task.
-        battery_j: of each device.
-        patience_s: of the nodes.
-        on_failure: ``"go-on"`` or ``"stop"``.
-        weather: until everything is well again.
-        faults: in the order of time.
-        ambushes: faults that wait for their moment.
-        well_s: when all faults are over.
-        dead: devices that do not come back from a crash.
-        odd: a device whose planner makes another plan than the others'; −1 for none.
-    """
-
-    seed: int
-    setup: Setup
-    battery_j: tuple[float, ...]
-    patience_s: float
-    on_failure: Literal["go-on", "stop"]
-    weather: Weather
-    faults: tuple[Fault, ...]
-    ambushes: tuple[Ambush, ...]
-    well_s: float
-    dead: frozenset[int] = frozenset()
-    odd: int = -1
+    seed: int  # all draws of the run come from it, too
+    setup: Setup  # the fleet and its task
+    battery_j: tuple[float, ...]  # of each device
+    patience_s: float  # of the nodes
+    on_failure: Literal["go-on", "stop"]  # ``"go-on"`` or ``"stop"``
+    weather: Weather  # until everything is well again
+    faults: tuple[Fault, ...]  # in the order of time
+    ambushes: tuple[Ambush, ...]  # faults that wait for their moment
+    well_s: float  # when all faults are over
+    dead: frozenset[int] = frozenset()  # devices that do not come back from a crash
+    odd: int = -1  # a device whose planner makes another plan than the others'; −1 for none
 
 
 @cache

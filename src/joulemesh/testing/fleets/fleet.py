@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Outcome", "VirtualFleet", "make_node", "simulate"]
-
 import traceback
 import zlib
 from collections import Counter
@@ -40,35 +38,19 @@ _EVENTS = 60_000  # more than any run that ends
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a seed went.
+    """How a seed went."""
 
-    Attributes:
-        seed: the seed.
-        broken: the invariant that did not hold and what showed it; empty if all did.
-        events: number of events that nodes handled.
-        views: number of views installed after the first.
-        seconds: virtual seconds.
-        complete: devices that carried out the plan to its end.
-        digest: of the course of events.
-    """
-
-    seed: int
-    broken: str
-    events: int
-    views: int
-    seconds: float
-    complete: tuple[int, ...]
-    digest: int
+    seed: int  # the seed
+    broken: str  # the invariant that did not hold and what showed it; empty if all did
+    events: int  # number of events that nodes handled
+    views: int  # number of views installed after the first
+    seconds: float  # virtual seconds
+    complete: tuple[int, ...]  # devices that carried out the plan to its end
+    digest: int  # of the course of events
 
 
 class VirtualFleet:
-    """Runs one case.
-
-    Args:
-        case: what happens.
-        make: makes the node of a machine that is started.
-        watch: told each event that a node handles: (now, device, event, effects).
-    """
+    """Runs one case."""
 
     def __init__(
         self,
@@ -108,11 +90,9 @@ class VirtualFleet:
     # What machines need -------------------------------------------------------------------------
 
     def make_node(self, machine: Machine) -> NodeLike:
-        """The node of a machine that is started."""
         return self._make(machine, self.case)
 
     def started(self, machine: Machine) -> None:
-        """A machine is started."""
         self.audit.starts(machine.device, machine.epoch)
 
     def handled(self, machine: Machine, event: Event, effects: Sequence[Effect]) -> None:
@@ -136,7 +116,6 @@ class VirtualFleet:
                 self.audit.says(device, effect.to, effect.message)
 
     def durable(self, machine: Machine, state: Durable) -> None:
-        """A state has reached a disk."""
         if not machine.double:
             self.audit.durable(machine.device, state)
 
@@ -183,7 +162,6 @@ class VirtualFleet:
         return False
 
     def failed(self, machine: Machine, error: BaseException) -> None:
-        """A node, or what drives it, has a defect."""
         if isinstance(error, InvariantError):
             raise error
         where = traceback.extract_tb(error.__traceback__)[-1]
@@ -232,7 +210,6 @@ class VirtualFleet:
             machine.stop()
 
     def _links_of(self, fault: Fault) -> list[tuple[int, int]]:
-        """The directed links that a fault cuts."""
         if fault.kind == "overhears":
             both = [pair for a, b in self.case.setup.links for pair in ((a, b), (b, a))]
             return [pair for pair in both if pair[1] != fault.device]
@@ -291,7 +268,6 @@ class VirtualFleet:
         )
 
     def _spring(self, device: int, message: Message) -> None:
-        """Spring the ambushes that wait for this message."""
         if self._well or not self.case.ambushes:
             return
         flood = message if isinstance(message, Flood) else None
@@ -322,11 +298,6 @@ class VirtualFleet:
     # The run ------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """From the start to the end.
-
-        Raises:
-            InvariantError: an invariant does not hold.
-        """
         case, clock = self.case, self.clock
         for machine in self.machines:
             clock.after(self.random.random() * 0.2 * case.patience_s, machine.start)
@@ -404,7 +375,6 @@ def _copied(state: Durable) -> Durable:
 
 
 def _parts(devices: set[int], links: Links) -> list[set[int]]:
-    """The connected parts of some devices."""
     parts: list[set[int]] = []
     for device in sorted(devices):
         near = {a + b - device for a, b in links if device in (a, b)} & devices
@@ -415,7 +385,6 @@ def _parts(devices: set[int], links: Links) -> list[set[int]]:
 
 
 def make_node(machine: Machine, case: Case) -> Node:
-    """The node of a machine that is started."""
     patience_s = case.patience_s
     settings = Settings(
         patience_s=patience_s,
@@ -437,16 +406,7 @@ def make_node(machine: Machine, case: Case) -> Node:
 
 
 def simulate(case: Case, make: MakeNode = make_node, watch: Watch | None = None) -> Outcome:
-    """Run a case to its end, or until an invariant breaks.
-
-    Args:
-        case: what happens.
-        make: makes the node of a machine that is started.
-        watch: told each event that a node handles.
-
-    Returns:
-        How it went.
-    """
+    """Run a case to its end, or until an invariant breaks."""
     world, broken = VirtualFleet(case, make, watch), ""
     try:
         world.run()

@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "AUTHORITY",
-    "Battery",
-    "Ceiling",
-    "Disk",
-    "Memory",
-    "VirtualLearner",
-    "VirtualSigner",
-    "train",
-]
-
 import hashlib
 from collections.abc import Callable, Mapping
 from random import Random
@@ -33,15 +22,6 @@ Memory = Mapping[str, NDArray[Any]]
 
 def train(device: int, iteration: int, rounds: int, start: Commit) -> tuple[Vector, Memory]:
     """Pretend to train: a function of its arguments that forgets little and repeats nothing.
-
-    Args:
-        device: whose data it is.
-        iteration: which one, from 1.
-        rounds: number of local rounds.
-        start: the parameters and the optimiser's memory to start from.
-
-    Returns:
-        (parameters, memory) afterwards.
 
     >>> train(0, 1, 2, Commit(0, np.zeros(2)))[0].round(3).tolist()
     [0.869, 1.738]
@@ -72,11 +52,9 @@ class VirtualSigner:
         self._device = device
 
     def sign(self, text: bytes) -> str:
-        """A signature with this device's key."""
         return _signature(self._device, text)
 
     def verify(self, device: int, text: bytes, signature: str) -> bool:
-        """Did that device sign this text?"""
         return signature == _signature(device, text)
 
     def authorised(self, text: bytes, signature: str) -> bool:
@@ -89,13 +67,7 @@ def _signature(device: int, text: bytes) -> str:
 
 
 class Battery:
-    """A battery and its meter: a `RunMeter`.
-
-    Args:
-        setup: prices.
-        device: whose it is.
-        capacity_j: joules that it held at first.
-    """
+    """A battery and its meter: a `RunMeter`."""
 
     iteration, measures, source = 1, False, "virtual"
 
@@ -112,43 +84,33 @@ class Battery:
         self._spent_j = spent_j
 
     def left_j(self) -> float:
-        """Joules that may still be spent."""
         return self.capacity_j - self._spent_j
 
     def spent_j(self) -> float:
-        """Joules metered so far."""
         return self._spent_j
 
     def train_j(self, rounds: int) -> float:
-        """Joules of local rounds."""
         return rounds * self._setup.round_j(self._device)
 
     def exchange(self, route: Route, iteration: int) -> None:
         """Every message is paid for by itself, whatever the route."""
 
-    def rest(self, iteration: int, seconds: float) -> None:
-        """Nothing is drawn at rest."""
+    def rest(self, iteration: int, seconds: float) -> None: ...
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
     def send_j(self, to: int, payload_bytes: int, step: int | None = None) -> float:
-        """Joules of a message."""
         return payload_bytes * self._setup.byte_j(self._device, to)
 
     def train(self, rounds: int) -> None:
-        """Meter local rounds."""
         self._spent_j += self.train_j(rounds)
 
     def send(self, to: int, payload_bytes: int, step: int | None = None) -> None:
-        """Meter a message."""
         self._spent_j += self.send_j(to, payload_bytes)
 
-    def receive(self, sender: int, payload_bytes: int, step: int | None = None) -> None:
-        """Receiving takes nothing."""
+    def receive(self, sender: int, payload_bytes: int, step: int | None = None) -> None: ...
 
     def recall(self, spent_j: float) -> None:
-        """At least so many were spent before."""
         self._spent_j = max(self._spent_j, spent_j)
 
     def forget(self, spent_j: float, told_j: float) -> None:
@@ -157,21 +119,15 @@ class Battery:
         self.untold_j = max(0.0, self.used_j - told_j)
 
     def use_to_train(self, rounds: int) -> None:
-        """Really train."""
         self.used_j += self.train_j(rounds)
 
     def use_to_send(self, to: int, message: Message) -> None:
-        """Really send."""
         if isinstance(message, Part | Given):
             self.used_j += self.send_j(to, message.payload.nbytes)
 
 
 class Ceiling:
-    """What may have been spent by the time of a crash; see `joulemesh.deploy.device.store`.
-
-    Args:
-        capacity_j: of the battery.
-    """
+    """What may have been spent by the time of a crash; see `joulemesh.deploy.device.store`."""
 
     def __init__(self, capacity_j: float) -> None:
         self.joules, self._far_j, self._stride_j = 0.0, 0.0, capacity_j / 200.0
@@ -184,7 +140,6 @@ class Ceiling:
                 self._far_j = self.joules + self._stride_j
 
     def settle(self, spent_j: float) -> None:
-        """Put it where the spending is."""
         self.joules = self._far_j = spent_j
 
     def crash(self, *, power_cut: bool) -> None:
@@ -197,10 +152,10 @@ class VirtualLearner:
     """Pretends to train, in virtual time.
 
     Attributes:
-        slow: factor of its seconds.
+        slow: factor of its seconds
         hangs: does its training never end?
         raises: does it fail?
-        iteration: the last that it was asked to train.
+        iteration: the last that it was asked to train
     """
 
     def __init__(self, setup: Setup, device: int, battery: Battery) -> None:
@@ -212,19 +167,15 @@ class VirtualLearner:
         self._memory: Memory = {}
 
     def time(self) -> float:
-        """Seconds that it has been at work."""
         return self._time
 
     def parameters(self) -> Vector:
-        """[P]."""
         return self._vector
 
     def load(self, parameters: Vector) -> None:
-        """Take up parameters."""
         self._vector = parameters
 
     def train(self, iteration: int, rounds: int) -> None:
-        """Run local rounds."""
         self.iteration = iteration
         self._battery.use_to_train(rounds)
         seconds = rounds * self._setup.round_s(self._device) * self.slow
@@ -235,26 +186,17 @@ class VirtualLearner:
         self._vector, self._memory = train(self._device, iteration, rounds, start)
 
     def evaluate(self) -> Mapping[str, float]:
-        """Nothing."""
         return {}
 
     def save(self) -> Memory:
-        """Its momentum."""
         return self._memory
 
     def restore(self, memory: Memory) -> None:
-        """Take it up."""
         self._memory = memory
 
 
 class Disk:
-    """Holds the last state that was written; what is on its way is lost in a crash, or is not.
-
-    Args:
-        state: before anything is written.
-        random: draws how long a write takes, and what a crash leaves.
-        latency_s: (shortest, longest) time of a write.
-    """
+    """Holds the last state that was written; what is on its way is lost in a crash, or is not."""
 
     def __init__(self, state: Durable, random: Random, latency_s: tuple[float, float]) -> None:
         self.state, self.full = state, False
@@ -270,7 +212,6 @@ class Disk:
         return self._free_at - now
 
     def finish(self, action: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-        """The write is over: what came of it."""
         self._pending.remove(action)
         try:
             return action(), None

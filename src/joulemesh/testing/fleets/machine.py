@@ -6,8 +6,6 @@ or only its time, its disk is full, its learner is slow, hangs or fails.
 
 from __future__ import annotations
 
-__all__ = ["Fleet", "Machine", "NodeLike"]
-
 import math
 from collections.abc import Callable, Sequence
 from random import Random
@@ -35,8 +33,7 @@ _PLANNING_S = (0.01, 0.05)
 class NodeLike(Protocol):
     """A node's state machine."""
 
-    def handle(self, event: Event, now: float) -> Sequence[Effect]:
-        """What follows from an event."""
+    def handle(self, event: Event, now: float) -> Sequence[Effect]: ...
 
 
 class Fleet(Protocol):
@@ -49,34 +46,19 @@ class Fleet(Protocol):
     def make_node(self, machine: Machine) -> NodeLike:
         """The node of a machine that is started, from the state on its disk."""
 
-    def started(self, machine: Machine) -> None:
-        """A machine is started."""
+    def started(self, machine: Machine) -> None: ...
 
-    def handled(self, machine: Machine, event: Event, effects: Sequence[Effect]) -> None:
-        """A node has handled an event."""
+    def handled(self, machine: Machine, event: Event, effects: Sequence[Effect]) -> None: ...
 
-    def durable(self, machine: Machine, state: Durable) -> None:
-        """A state has reached a machine's disk."""
+    def durable(self, machine: Machine, state: Durable) -> None: ...
 
-    def ended(self, machine: Machine, end: End) -> None:
-        """A node has ended."""
+    def ended(self, machine: Machine, end: End) -> None: ...
 
-    def failed(self, machine: Machine, error: BaseException) -> None:
-        """A node, or what drives it, has a defect."""
+    def failed(self, machine: Machine, error: BaseException) -> None: ...
 
 
 class Machine:
-    """Drives one node with the field's runner, and does to it what a real machine might.
-
-    Args:
-        device: its number.
-        fleet: around it.
-        disk: its disk.
-        battery: its battery.
-        planner: its planner.
-        learner: what trains, in the place of one that pretends to.
-        double: it has another's name, and an address that nobody sends to.
-    """
+    """Drives one node with the field's runner, and does to it what a real machine might."""
 
     def __init__(
         self,
@@ -105,7 +87,6 @@ class Machine:
 
     @property
     def up(self) -> bool:
-        """Is its process there, frozen or not?"""
         return self.runner is not None
 
     @property
@@ -147,19 +128,16 @@ class Machine:
         self.runner.begin(self, lambda how: self._over(begun, how))
 
     def crash(self, *, power_cut: bool = False) -> None:
-        """The process is gone, or the power is."""
         if self.up:
             self._gone()
             self.disk.crash()
             self.ceiling.crash(power_cut=power_cut)
 
     def stop(self) -> None:
-        """The system asks the node to stop."""
         if self.runner is not None:
             self._happen(self._life, self.runner.stop, "the system is going down")
 
     def freeze(self) -> None:
-        """The process gets no time, but stays."""
         if self.up and self._frozen_at is None:
             self._frozen_at = self.fleet.clock.now
 
@@ -252,24 +230,20 @@ class Machine:
             raise InvariantError("whatever fails ends the node", repr(error))
 
     def time(self) -> float:
-        """Of its own clock."""
         return self.fleet.clock.now + self._offset_s
 
     def call_at(self, when: float, callback: Callable[..., Any], *arguments: Any) -> Handle:
-        """Call something at a time."""
         call = _Call(callback)
         wait_s = max(0.0, when - self.time())
         self.fleet.clock.after(wait_s, self._happen, self._life, call, *arguments)
         return call
 
     def worker(self, name: str) -> Works:
-        """Its disk, its learner or its planner."""
         if name == "learner":
             return self._training
         return _DiskWorker(self) if name == "store" else _PlannerWorker(self)
 
     def send(self, to: int, message: Message, within_s: float, told: Told) -> None:
-        """Carry a message to a neighbour."""
         life = self._life
         self.battery.use_to_send(to, message)
 
@@ -335,8 +309,7 @@ class _DiskWorker:
         if self._life == self._machine._life:
             self._machine._happen(self._life, then, *self._machine.disk.finish(action))
 
-    def close(self) -> None:
-        """Nothing is left open."""
+    def close(self) -> None: ...
 
 
 class _PlannerWorker:
@@ -352,8 +325,7 @@ class _PlannerWorker:
         value, error = _tried(action)
         fleet.clock.after(wait_s, self._machine._happen, self._life, then, value, error)
 
-    def close(self) -> None:
-        """Nothing is left open."""
+    def close(self) -> None: ...
 
 
 class _LearnerWorker:
@@ -403,12 +375,10 @@ class _LearnerWorker:
                 clock.after(self._due - clock.now, self._done, *self._again)
 
     def hang(self) -> None:
-        """What is under way never ends."""
         if self.busy:
             self._due = math.inf
 
-    def close(self) -> None:
-        """Nothing is left open."""
+    def close(self) -> None: ...
 
 
 def _tried(action: Callable[[], Any]) -> tuple[Any, BaseException | None]:
@@ -446,8 +416,7 @@ class _Journal:
     def write(self, kind: str, figures: dict[str, Any]) -> None:
         """Nobody reads it: the fleet sees everything as it happens."""
 
-    def flush(self) -> None:
-        """It is nowhere."""
+    def flush(self) -> None: ...
 
 
 class _Unused:

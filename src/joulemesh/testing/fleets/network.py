@@ -5,8 +5,6 @@ It is what tests drive nodes through. Nothing here waits: time moves to the next
 
 from __future__ import annotations
 
-__all__ = []
-
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -83,7 +81,6 @@ class MemoryNetwork:
         self._cut = set(links)
 
     def send(self, sender: int, to: int, message: Message, within_s: float, told: Told) -> None:
-        """Carry a message; ``told`` is called once, within ``within_s`` at the latest."""
         weather, random = self.weather, self._random
         sending = _Sending(self._clock, self._clock.now + within_s, to, told)
         if random.random() < weather.loss or (sender, to) in self._cut:
@@ -152,8 +149,7 @@ class _Sending:
         told(reason)
 
 
-def _nobody(reason: str) -> None:
-    """The sender has been told already."""
+def _nobody(reason: str) -> None: ...
 
 
 def _copied(message: Message) -> Message:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Setup", "VirtualPlan", "VirtualPlanner"]
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,35 +37,24 @@ _ROUND_S = 0.06
 
 @dataclass(frozen=True)
 class Setup:
-    """What a fleet is to do, before anything goes wrong. One is shared by many seeds.
+    """What a fleet is to do, before anything goes wrong. One is shared by many seeds."""
 
-    Attributes:
-        devices: number of devices.
-        links: (lower, higher), ascending.
-        scheme: name of the aggregation scheme.
-        pattern: which iterations average exactly; None where all are alike.
-        gossip: (rounds, mode), for those schemes that have gossip rounds.
-        iterations: number of iterations.
-        size: number of parameters.
-        total_s: seconds by the plan's clock that all iterations may take; None without a limit.
-        reserve: share of each battery that plans leave alone.
-        leave: do those who cannot pay to the end take no part, rather than all end earlier?
-        alone: is there a plan for the one of two devices that goes on alone?
-        spares: devices that are not there before the roster has them.
-    """
-
-    devices: int
-    links: Links
-    scheme: str
+    devices: int  # number of devices
+    links: Links  # (lower, higher), ascending
+    scheme: str  # name of the aggregation scheme
+    # which iterations average exactly; None where all are alike
     pattern: ExchangePattern | None = None
+    # (rounds, mode), for those schemes that have gossip rounds
     gossip: tuple[int, str] = (2, "matchings")
-    iterations: int = 4
-    size: int = 6
+    iterations: int = 4  # number of iterations
+    size: int = 6  # number of parameters
+    # seconds by the plan's clock that all iterations may take; None without a limit
     total_s: float | None = None
-    reserve: float = 0.01
+    reserve: float = 0.01  # share of each battery that plans leave alone
+    # do those who cannot pay to the end take no part, rather than all end earlier?
     leave: bool = False
-    alone: bool = False
-    spares: tuple[int, ...] = ()
+    alone: bool = False  # is there a plan for the one of two devices that goes on alone?
+    spares: tuple[int, ...] = ()  # devices that are not there before the roster has them
 
     @cached_property
     def options(self) -> PlanOptions:
@@ -79,15 +66,12 @@ class Setup:
         )
 
     def neighbours(self, device: int) -> tuple[int, ...]:
-        """The devices to which a device has a link, ascending."""
         return tuple(sorted({a if b == device else b for a, b in self.links if device in (a, b)}))
 
     def round_j(self, device: int) -> float:
-        """Joules of a local round."""
         return _ROUND_J * (1.0 + 0.25 * (device % 3))
 
     def round_s(self, device: int) -> float:
-        """Seconds of a local round."""
         return _ROUND_S * (1.0 + 0.5 * (device % 2))
 
     def byte_j(self, device: int, to: int) -> float:
@@ -95,7 +79,6 @@ class Setup:
         return _JOULES_A_BYTE * (1.0 + 0.1 * ((device + 2 * to) % 4))
 
     def costs(self, links: Links) -> LinkCosts:
-        """The price of a bit on some links."""
         forward = np.array([self.byte_j(a, b) / 8 for a, b in links])
         backward = np.array([self.byte_j(b, a) / 8 for a, b in links])
         seconds = np.full(len(links), _SECONDS_A_BYTE / 8)
@@ -104,19 +87,12 @@ class Setup:
 
 @dataclass(frozen=True, eq=False)
 class Exchanges:
-    """The exchanges of some members over some links: what does not depend on joules.
+    """The exchanges of some members over some links: what does not depend on joules."""
 
-    Attributes:
-        scheme: by which they exchange; None for a device alone.
-        routes: of each iteration; None where nothing is sent.
-        spent_j: [n, N]: joules of each device's messages.
-        seconds: [n]: of the whole exchange.
-    """
-
-    scheme: Scheme | None
-    routes: tuple[Route | None, ...]
-    spent_j: NDArray[np.float64]
-    seconds: NDArray[np.float64]
+    scheme: Scheme | None  # by which they exchange; None for a device alone
+    routes: tuple[Route | None, ...]  # of each iteration; None where nothing is sent
+    spent_j: NDArray[np.float64]  # [n, N]: joules of each device's messages
+    seconds: NDArray[np.float64]  # [n]: of the whole exchange
 
     def exact(self, iteration: int) -> bool:
         """Does everybody hold the same mean after an iteration's (from 1) exchange?"""
@@ -175,20 +151,13 @@ def _scheme(setup: Setup, members: tuple[int, ...], links: Links) -> Scheme:
 
 
 class VirtualPlanner:
-    """Makes the plans of a fleet's views, as one device sees them.
-
-    Args:
-        setup: the fleet.
-        battery_j: of each device, of which the reserve is a share; what is left, unless given.
-        odd: make other plans than the others' planners do, except of view 0: another version.
-    """
+    """Makes the plans of a fleet's views, as one device sees them."""
 
     def __init__(self, setup: Setup, battery_j: Sequence[float] = (), *, odd: bool = False) -> None:
         self.setup, self.battery_j, self._odd = setup, battery_j, odd
         self._made: dict[View, VirtualPlan | str] = {}
 
     def feasible(self) -> bool:
-        """Is there a plan at all?"""
         return isinstance(self.plan(self._first(tuple(self.battery_j)), 0), VirtualPlan)
 
     def first(self, battery_j: tuple[float, ...]) -> View:
@@ -294,7 +263,6 @@ class _Draft:
 
 
 def _parts(who: tuple[int, ...], links: Links, cut: Links) -> list[tuple[int, ...]]:
-    """The connected parts of some devices."""
     number = {device: k for k, device in enumerate(who)}
     inside = [(number[a], number[b]) for a, b in links if a in number and b in number]
     inside = [one for one in inside if (who[one[0]], who[one[1]]) not in cut]
@@ -315,11 +283,9 @@ class VirtualPlan:
     planned: Mapping[tuple[int, int], int]
 
     def rounds(self, iteration: int) -> int:
-        """Local rounds of this device."""
         return self.rounds_of(self.device, iteration)
 
     def rounds_of(self, device: int, iteration: int) -> int:
-        """Local rounds of any device."""
         self._require(iteration)
         return self.planned.get((device, iteration), 0)
 
@@ -330,7 +296,6 @@ class VirtualPlan:
             )
 
     def active(self, iteration: int) -> tuple[int, ...]:
-        """The members that take part."""
         self._require(iteration)
         return self.who
 
@@ -344,7 +309,6 @@ class VirtualPlan:
         return self.peer_of(self.device, iteration)
 
     def peer_of(self, device: int, iteration: int) -> Peer | None:
-        """What any device does in the exchange."""
         route, scheme = self.route(iteration), self.exchanges.scheme
         if route is None or scheme is None or device not in route.edges:
             return None
@@ -360,7 +324,6 @@ class VirtualPlan:
         return sum(rounds * one.round_j + one.exchange_j for rounds, one in prices)
 
     def price(self, iteration: int) -> Price:
-        """What the iteration costs this device."""
         setup, row = self.setup, iteration - 1
         exchange_s = float(self.exchanges.seconds[row])
         slowest = max(self.rounds_of(one, iteration) * setup.round_s(one) for one in self.who)
