@@ -29,8 +29,7 @@ from joulemesh.data import Dataset, Partition, load, partition
 from joulemesh.models import build
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.platform import configure, this_machine
-from joulemesh.training.options import Options
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Options, Schedule
 
 CASES = (
     "mlp:20",

@@ -59,7 +59,7 @@ def sheet(plan: joulemesh.Plan) -> str:
     script = "\n".join(map(asset, _PARTS))
     call = (
         "const begun = performance.now();"
-        "const map = deviceMap('here', data.map, { kinds: data.kinds, onDrag() {} });"
+        "const map = deviceMap('here', data.map, { kinds: data.partition, onDrag() {} });"
         "const taken = performance.now() - begun;"
     )
     return (

@@ -27,8 +27,7 @@ from joulemesh.models.core import build
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.inputs import State
 from joulemesh.training.jax.platform import configure
-from joulemesh.training.options import Options
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Options, Schedule
 
 # When the parent started this process: imports are part of what is timed.
 BEGIN = float(os.environ.get("BENCH_BEGIN", "nan"))

@@ -43,8 +43,7 @@ from benchmarks.workers import Worker, rate
 from joulemesh._version import __version__
 from joulemesh.data import Dataset, Partition, partition
 from joulemesh.training.batches import Batches
-from joulemesh.training.options import Options
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Options, Schedule
 
 CASES = {
     "cpu": ("mlp:100", "cnn:100", "mlp:20", "cnn:20"),

@@ -29,8 +29,7 @@ from benchmarks.common import OUT, machine, page_text, progress, table
 from benchmarks.serve import cores
 from benchmarks.work import CNN, MLP
 from joulemesh.data import Dataset, partition
-from joulemesh.training.options import Options
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Options, Schedule
 
 TITLE = "Threads of PyTorch for modules on a CPU"
 SHAPES = {
@@ -81,15 +80,15 @@ def learner_of(case: str) -> Any:
 
 def step_ms(learner: Any, state: Any, worth: float) -> tuple[Any, float]:
     """Milliseconds of a device-step, where more multiply-adds than ``worth`` get all threads."""
-    from joulemesh.training.torch import parts
+    from joulemesh.training.torch import steps
 
-    before, parts.WORTH_THREADS = parts.WORTH_THREADS, worth
+    before, steps.WORTH_THREADS = steps.WORTH_THREADS, worth
     try:
         begun = time.perf_counter()
         state, _ = learner.advance(state)
         return state, 1e3 * (time.perf_counter() - begun) / (2 * DEVICES)
     finally:
-        parts.WORTH_THREADS = before
+        steps.WORTH_THREADS = before
 
 
 def measured(case: str) -> dict[str, Any]:
@@ -148,7 +147,7 @@ def main(words: Sequence[str] | None = None) -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before JAX is imported
     import torch
 
-    from joulemesh.training.torch.parts import WORTH_THREADS
+    from joulemesh.training.torch.steps import WORTH_THREADS
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.torch_threads")
     parser.add_argument("--busy", type=int, action="append", default=None)

@@ -92,7 +92,7 @@ def modules() -> list[Path]:
 def room_of(module: Path | str) -> str:
     """The room of a module, given as its file or by its name below `joulemesh`.
 
-    >>> room_of("theory.terms"), room_of("theory.measured.gap"), room_of(HOME / "base/errors.py")
+    >>> room_of("theory.bounds"), room_of("theory.measured.gap"), room_of(HOME / "base/errors.py")
     ('theory', 'theory.measured', 'base')
     """
     if isinstance(module, Path):

@@ -15,8 +15,7 @@ from joulemesh._version import __version__
 
 if TYPE_CHECKING:
     from joulemesh.base.errors import InfeasibleError, JoulemeshError, ScenarioError
-    from joulemesh.calibration.calibrate import calibrate
-    from joulemesh.calibration.calibration import Calibration
+    from joulemesh.calibration.calibration import Calibration, calibrate
     from joulemesh.planning.advice import Answer, advice
     from joulemesh.planning.plan import Plan
     from joulemesh.planning.static import plan
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from joulemesh.study.sweep_result import Sweep
     from joulemesh.study.tune import tune
     from joulemesh.study.tuning import Tuned
-    from joulemesh.theory.measured.estimate import estimate
+    from joulemesh.theory.measured import estimate
     from joulemesh.views.notebook import notebook_html
     from joulemesh.views.progress import ProgressBar
 
@@ -73,9 +72,9 @@ _HOME = {
     "Sweep": "joulemesh.study.sweep_result",
     "Tuned": "joulemesh.study.tuning",
     "advice": "joulemesh.planning.advice",
-    "calibrate": "joulemesh.calibration.calibrate",
+    "calibrate": "joulemesh.calibration.calibration",
     "compare": "joulemesh.study.compare",
-    "estimate": "joulemesh.theory.measured.estimate",
+    "estimate": "joulemesh.theory.measured",
     "notebook_html": "joulemesh.views.notebook",
     "plan": "joulemesh.planning.static",
     "run": "joulemesh.study.run",

@@ -71,11 +71,11 @@ TOPOLOGIES: Registry[Topology] = Registry(
 PARTITIONS: Registry[PartitionKind] = Registry(
     "partition",
     {
-        "iid": "joulemesh.data.kinds",
-        "dirichlet": "joulemesh.data.kinds",
-        "shards": "joulemesh.data.kinds",
-        "quantity": "joulemesh.data.kinds",
-        "resample": "joulemesh.data.kinds",
+        "iid": "joulemesh.data.partition",
+        "dirichlet": "joulemesh.data.partition",
+        "shards": "joulemesh.data.partition",
+        "quantity": "joulemesh.data.partition",
+        "resample": "joulemesh.data.partition",
     },
 )
 

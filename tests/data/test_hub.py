@@ -15,7 +15,7 @@ import joulemesh
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.optional import MissingPackageError
 from joulemesh.data import load, spec
-from joulemesh.data.hub import hub_file
+from joulemesh.data.arrays import hub_file
 from joulemesh.scenario import Scenario
 
 

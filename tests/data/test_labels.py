@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.data.catalog import check_name
 from joulemesh.data.dataset import (
     canonical,
     check_loss,
@@ -23,9 +22,9 @@ from joulemesh.data.dataset import (
     text_labels,
     tokens_of,
 )
-from joulemesh.data.kinds import apportion
 from joulemesh.data.load import LETTERS, verses
-from joulemesh.data.reading import is_table
+from joulemesh.data.partition import apportion
+from joulemesh.data.reading import check_name, is_table
 from joulemesh.data.table import held_out
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import find
-from joulemesh.data import catalog, load
+from joulemesh.data import load, reading
 from joulemesh.data.published import SOURCES, Download, Member, Source
 
 X_TRAIN, X_TEST = np.arange(12, dtype=np.uint8).reshape(3, 2, 2), np.full((2, 2, 2), 5, np.uint8)
@@ -54,8 +54,8 @@ def toy(base: str = "http://127.0.0.1:9/", *mirrors: str) -> Source:
 def small_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JOULEMESH_DATA", raising=False)
     monkeypatch.setitem(SOURCES, "mnist", toy())
-    small = catalog.DataSpec("mnist", 3, 2, (2, 2, 1), 10)
-    monkeypatch.setitem(catalog._SPECS, "mnist", small)
+    small = reading.DataSpec("mnist", 3, 2, (2, 2, 1), 10)
+    monkeypatch.setitem(reading._SPECS, "mnist", small)
 
 
 def fill(folder: Path) -> Path:

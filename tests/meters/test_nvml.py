@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from joulemesh.meters import METERS, MeterError, MeterOptions
-from joulemesh.meters.nvml import Nvml
+from joulemesh.meters.sysfs import Nvml
 
 
 class Driver:

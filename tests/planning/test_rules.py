@@ -13,7 +13,7 @@ from joulemesh.planning import budget, iterations, losses, rounds, walk
 from joulemesh.planning.plan import digest_of
 from joulemesh.planning.policy import water_fill
 from joulemesh.scenario import PlanOptions
-from joulemesh.theory import corrected, printed, terms
+from joulemesh.theory import bounds
 from joulemesh.theory.bounds import Constants
 from joulemesh.tolerance import affordable, left_of, within
 from joulemesh.world.topology import Graph
@@ -140,19 +140,19 @@ def constants(
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (corrected.theorem2_corrected([1, 2], constants(delta=1.0), 0.5), [0.625, 1.5]),
-        (corrected.theorem2_discounted([1, 2], constants(delta=1.0), 0.5), 1.65625),
-        (corrected.theorem1_corrected([1, 2], constants(sigma=1.0, gap=8.0), 0.5), 1.21875),
-        (corrected.corollary1_corrected(constants(gap=8.0), 0.5, target_gap=1.0), 3.0),
-        (corrected.spread_roots([2, 0, 2], [0.5, 0.5, 0.0], constants(delta=1.0), 0.5)[2], 1.25),
-        (corrected.exchange_costs([1, 2], [1.0, 0.0], constants(delta=1.0), 0.5), [0.0, 2.625]),
-        (printed.theorem1_printed([1, 2], constants(sigma=1.0, gap=8.0), 0.5), 1.375),
-        (printed.phi_printed(20, 1), 37.05),
-        (printed.theorem2_printed(1, 1, 10, constants(bound=2.0)), 0.822467),
-        (terms.p42([1, 1, 3], 0.5), 0.21875),
-        (terms.drift([1, 2], a=0.5, eta=0.5, smoothness=1.0, divergence=1.0), 1.65625),
-        (terms.noise_ball(Constants(0.5, 1.0, 2.0, 0.0, 0.0, 1.0), 0.5), 1.0),
-        (terms.moments_of(np.array([[3.0], [1.0]]), np.array([10.0, 1.0]), 2).variance, [0.5, 0]),
+        (bounds.theorem2_corrected([1, 2], constants(delta=1.0), 0.5), [0.625, 1.5]),
+        (bounds.theorem2_discounted([1, 2], constants(delta=1.0), 0.5), 1.65625),
+        (bounds.theorem1_corrected([1, 2], constants(sigma=1.0, gap=8.0), 0.5), 1.21875),
+        (bounds.corollary1_corrected(constants(gap=8.0), 0.5, target_gap=1.0), 3.0),
+        (bounds.spread_roots([2, 0, 2], [0.5, 0.5, 0.0], constants(delta=1.0), 0.5)[2], 1.25),
+        (bounds.exchange_costs([1, 2], [1.0, 0.0], constants(delta=1.0), 0.5), [0.0, 2.625]),
+        (bounds.theorem1_printed([1, 2], constants(sigma=1.0, gap=8.0), 0.5), 1.375),
+        (bounds.phi_printed(20, 1), 37.05),
+        (bounds.theorem2_printed(1, 1, 10, constants(bound=2.0)), 0.822467),
+        (bounds.p42([1, 1, 3], 0.5), 0.21875),
+        (bounds.drift([1, 2], a=0.5, eta=0.5, smoothness=1.0, divergence=1.0), 1.65625),
+        (bounds.noise_ball(Constants(0.5, 1.0, 2.0, 0.0, 0.0, 1.0), 0.5), 1.0),
+        (bounds.moments_of(np.array([[3.0], [1.0]]), np.array([10.0, 1.0]), 2).variance, [0.5, 0]),
     ],
 )
 def test_bounds_by_hand(found: Any, expected: Any) -> None:

@@ -20,7 +20,7 @@ from joulemesh.data import partition
 from joulemesh.models.curves import CURVES
 from joulemesh.study import record
 from joulemesh.study.record import Entry, Record
-from joulemesh.training.driver import DivergedError
+from joulemesh.training.learner import DivergedError
 from joulemesh.views.markdown import escape
 from yan_li_2024 import FIGURES, LEARNED, fig6, fig9, redo
 from yan_li_2024.clock import Account, Chunk

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import joulemesh
 from joulemesh.base.registry import Citation
 from joulemesh.cli.main import app
-from joulemesh.data.catalog import DATASETS
+from joulemesh.data.reading import DATASETS
 from joulemesh.methods import names, register
 from joulemesh.methods.base import METHODS
 from joulemesh.registries import MODELS, PARTITIONS, SCHEMES

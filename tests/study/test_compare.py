@@ -19,9 +19,9 @@ from joulemesh.scenario import Scenario
 from joulemesh.study.compare import DEFAULT_METHODS, Progress, _sized
 from joulemesh.study.comparison import Comparison
 from joulemesh.tolerance import within
-from joulemesh.training.driver import DivergedError
 from joulemesh.training.jax import engine as learners
 from joulemesh.training.jax.engine import Engine
+from joulemesh.training.learner import DivergedError
 from tests.compiled import compiled_programs
 
 Same = Callable[..., bool]

@@ -18,11 +18,12 @@ from joulemesh.aggregation.gossip import metropolis_weights
 from joulemesh.base.errors import ScenarioError
 from joulemesh.theory.bounds import (
     Constants,
+    exchange_costs,
+    spread_roots,
     theorem1_corrected,
     theorem1_inexact,
     theorem2_corrected,
 )
-from joulemesh.theory.corrected import exchange_costs, spread_roots
 from tests.theory.test_quadratics import Problem, Run, random_problem, run
 
 Array = NDArray[np.float64]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import joulemesh
 from joulemesh.data import Dataset, Partition, from_arrays, partition
 from joulemesh.models import Model, build, curvature
-from joulemesh.theory.measured.estimate import DeviceLosses, estimate_constants, gap_under_bound
+from joulemesh.theory.measured import DeviceLosses, estimate_constants, gap_under_bound
 
 BATCH = 4
 Tiny: TypeAlias = tuple[Model, Dataset, Partition, DeviceLosses]

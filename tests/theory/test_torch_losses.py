@@ -9,12 +9,12 @@ import pytest
 
 import joulemesh
 from joulemesh.data import from_arrays, partition
-from joulemesh.theory.measured.estimate import DeviceLosses, estimate_constants
+from joulemesh.theory.measured import DeviceLosses, estimate_constants
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
 
 from joulemesh.models import from_functions, from_torch  # noqa: E402
-from joulemesh.theory.measured.torch_losses import TorchLosses  # noqa: E402
+from joulemesh.theory.measured import TorchLosses  # noqa: E402
 
 
 def data() -> Any:

@@ -18,8 +18,14 @@ import joulemesh
 from joulemesh.data import partition
 from joulemesh.models import build
 from joulemesh.training import Engine, Options, Schedule
-from joulemesh.training.driver import DivergedError, TrainedChunk, interrupts, train, train_seeds
-from joulemesh.training.learner import Learner
+from joulemesh.training.learner import (
+    DivergedError,
+    Learner,
+    TrainedChunk,
+    interrupts,
+    train,
+    train_seeds,
+)
 from joulemesh.training.trace import Trace
 
 HOME = Path(joulemesh.__file__).parent

@@ -19,9 +19,9 @@ from joulemesh.data import Dataset, from_arrays
 from joulemesh.models import build
 from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.jax.engine import Engine
-from joulemesh.training.options import Options
 from joulemesh.training.prepare import partitions
 from joulemesh.training.reference import run_reference
+from joulemesh.training.schedule import Options
 
 DEVICES, ITERATIONS = 6, 3
 

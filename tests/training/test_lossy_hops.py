@@ -17,9 +17,9 @@ from joulemesh.planning.losses import carried_out
 from joulemesh.planning.plan import Plan
 from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.jax.engine import Engine
-from joulemesh.training.options import Options
 from joulemesh.training.prepare import partitions
 from joulemesh.training.reference import run_reference
+from joulemesh.training.schedule import Options
 
 DEVICES, ITERATIONS = 6, 3
 

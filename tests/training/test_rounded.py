@@ -29,10 +29,9 @@ from joulemesh.training.exchange import Context, Exchange, entering
 from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.platform import precision_scope
-from joulemesh.training.options import Options
 from joulemesh.training.prepare import partitions
 from joulemesh.training.reference import run_reference
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Options, Schedule
 from tests.samples import sample
 
 HALF = np.dtype("float16")

@@ -53,7 +53,7 @@ def stage(browser: Browser, tmp_path: Path) -> Stage:
 
 
 def draw_map(options: str = "") -> str:
-    return f"const map = deviceMap('here', data.map, {{ kinds: data.kinds, {options} }});"
+    return f"const map = deviceMap('here', data.map, {{ kinds: data.partition, {options} }});"
 
 
 DRAGGED = (

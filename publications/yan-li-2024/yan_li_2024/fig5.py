@@ -21,7 +21,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.data.catalog import spec
+from joulemesh.data.reading import spec
 from joulemesh.study.record import Entry
 from yan_li_2024.claims import Finding, judge
 from yan_li_2024.jobs import Job, planned

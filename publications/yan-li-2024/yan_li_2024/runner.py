@@ -32,7 +32,9 @@ from joulemesh.study.identity import (
     record_of,
 )
 from joulemesh.study.record import Cache, Entry, Record, entry_of
-from joulemesh.training.driver import (
+from joulemesh.training.jax.engine import Engine
+from joulemesh.training.jax.platform import configure
+from joulemesh.training.learner import (
     DivergedError,
     Interrupt,
     Sink,
@@ -41,10 +43,8 @@ from joulemesh.training.driver import (
     train,
     train_seeds,
 )
-from joulemesh.training.jax.engine import Engine
-from joulemesh.training.jax.platform import configure
-from joulemesh.training.options import Options
 from joulemesh.training.prepare import partitions, the_dataset, the_jax_model
+from joulemesh.training.schedule import Options
 from joulemesh.training.trace import Trace
 from yan_li_2024.clock import Account, Chunk, compilations
 from yan_li_2024.jobs import Job, pad

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulemesh.data.catalog import spec
+from joulemesh.data.reading import spec
 from joulemesh.scenario import Scenario
 from joulemesh.study.record import Entry
 from yan_li_2024.outcome import Row

@@ -34,7 +34,7 @@ from joulemesh.planning.rounds import (
     theorem4_weights,
     uniform,
 )
-from joulemesh.theory.terms import p42, suffix_sums
+from joulemesh.theory.bounds import p42, suffix_sums
 from yan_li_2024 import theory
 from yan_li_2024.outcome import Outcome, Panel, Picture, Row, Series
 

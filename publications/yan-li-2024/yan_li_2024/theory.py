@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from joulemesh.planning.rounds import theorem4, theorem4_weights
-from joulemesh.theory.terms import p42
+from joulemesh.theory.bounds import p42
 from yan_li_2024.claims import Finding, exact
 from yan_li_2024.sentences import claim
 

@@ -5,7 +5,13 @@ May not know: how its figures are shown (``views``), or contests that use them (
 
 from __future__ import annotations
 
-from joulemesh.calibration.calibrate import calibrate
-from joulemesh.calibration.calibration import Bench, Calibration, Figure, Method, write_row
+from joulemesh.calibration.calibration import (
+    Bench,
+    Calibration,
+    Figure,
+    Method,
+    calibrate,
+    write_row,
+)
 
 __all__ = ["Bench", "Calibration", "Figure", "Method", "calibrate", "write_row"]

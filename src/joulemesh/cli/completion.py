@@ -178,7 +178,7 @@ def _files(name: str, typed: str) -> Iterator[str]:
 def _named(name: str) -> tuple[str, ...]:
     """Names that are valid beside files and numbers, and so are not enumerated by the schema."""
     if name == "training.dataset":
-        from joulemesh.data.catalog import DATASETS
+        from joulemesh.data.reading import DATASETS
 
         return DATASETS
     return ()

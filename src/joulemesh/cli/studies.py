@@ -168,9 +168,9 @@ def estimate(
 
     Prints a `[bounds]` section to paste into the scenario; `joulemesh plan` then shows the bounds.
     """
-    from joulemesh.theory.measured import estimate as measured
+    from joulemesh.theory.measured import estimate
 
-    constants = measured.estimate(common.read_scenario(file, preset, changes, load))
+    constants = estimate(common.read_scenario(file, preset, changes, load))
     if json:
         typer.echo(json_format.dumps(constants))
         return
@@ -187,7 +187,7 @@ def bounds(
     json: common.JsonOption = False,
 ) -> None:
     """Train the logistic model and hold its gap to the optimum against the corrected Theorem 1."""
-    from joulemesh.theory.measured.estimate import gap_under_bound
+    from joulemesh.theory.measured import gap_under_bound
 
     study = gap_under_bound(common.read_scenario(file, preset, changes, load))
     if json:

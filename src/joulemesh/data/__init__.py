@@ -25,8 +25,7 @@ __all__ = [
 ]
 
 from joulemesh.data.arrays import from_arrays
-from joulemesh.data.catalog import DATASETS, DataSpec, spec
 from joulemesh.data.dataset import Dataset, Holders
 from joulemesh.data.load import label_distance, load, load_for, partition_for, spec_for
 from joulemesh.data.partition import Partition, PartitionKind, partition, regroup
-from joulemesh.data.reading import Reading
+from joulemesh.data.reading import DATASETS, DataSpec, Reading, spec

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import ArrayFile
-from joulemesh.data.arrays import from_arrays, listed, open_npz, read_npz
+from joulemesh.data.arrays import columns_of, from_arrays, listed, open_npz, read_npz
 from joulemesh.data.dataset import Dataset, Holders
-from joulemesh.data.hub import columns_of
 from joulemesh.data.reading import FOLDER, HOLDER, Reading
 
 _PURPOSE = 0x75736572  # "user": keeps these draws apart from every other use of the seed

@@ -10,16 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulemesh.base.errors import ScenarioError
-from joulemesh.data.catalog import DATASETS, DataSpec, check_name, spec
 from joulemesh.data.dataset import BINS, Dataset, check_loss, moments, numbers_of
 from joulemesh.data.partition import Partition, held_partition, natural_partition, partition
 from joulemesh.data.reading import (
     COLUMN,
+    DATASETS,
     NATURAL,
+    DataSpec,
     Reading,
+    check_name,
     check_nobody_holds,
     check_only_tables,
     reading_of,
+    spec,
 )
 from joulemesh.registries import PARTITIONS
 from joulemesh.scenario import Scenario
@@ -47,7 +50,7 @@ def load(
             labels (``.csv``, ``.tsv``, also packed as ``.gz`` or ``.xz``, or ``.parquet``), of
             samples, targets and test samples in files side by side (`joulemesh.data.own`),
             ``folder:PATH`` for one shard per device (`joulemesh.data.federated`), or
-            ``hf:OWNER/NAME`` for a data set of the Hugging Face hub (see `joulemesh.data.hub`).
+            ``hf:OWNER/NAME`` for a data set of the Hugging Face hub (see `joulemesh.data.arrays`).
         data_dir: folder that holds ``mnist/`` and the like, or the original files themselves.
         cache_dir: where downloads and decoded arrays are kept; the user's cache folder if None.
         download: whether files may be fetched.

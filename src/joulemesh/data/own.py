@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.optional import require
-from joulemesh.data.arrays import classes_of, from_arrays, read_npz, read_npz_sizes
-from joulemesh.data.catalog import DataSpec
-from joulemesh.data.dataset import Dataset, targets_of
+from joulemesh.data.arrays import classes_of, from_arrays, hub_file, read_npz, read_npz_sizes
+from joulemesh.data.dataset import (
+    Dataset,
+    targets_of,
+)
 from joulemesh.data.federated import read_folder, stamp_of
-from joulemesh.data.hub import hub_file
 from joulemesh.data.reading import (
     FOLDER,
     HUB,
+    DataSpec,
     Reading,
     check_nobody_holds,
     check_only_tables,

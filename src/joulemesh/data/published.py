@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import find, keep, open_arrays, user_cache
 from joulemesh.base.optional import require
-from joulemesh.data.catalog import spec
 from joulemesh.data.dataset import Dataset
-from joulemesh.data.reading import PACKING_DAMAGE, open_unpacked
+from joulemesh.data.reading import PACKING_DAMAGE, open_unpacked, spec
 
 if TYPE_CHECKING:
     from rich.progress import Progress

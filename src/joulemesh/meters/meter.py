@@ -124,7 +124,7 @@ METERS: Registry[MeterKind] = Registry(
     "meter",
     {
         "jetson": "joulemesh.meters.sysfs",
-        "nvml": "joulemesh.meters.nvml",
+        "nvml": "joulemesh.meters.sysfs",
         "pi5": "joulemesh.meters.sysfs",
         "powercap": "joulemesh.meters.sysfs",
         "psys": "joulemesh.meters.sysfs",

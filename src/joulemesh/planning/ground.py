@@ -20,8 +20,8 @@ from joulemesh.aggregation.route import Subgraph
 from joulemesh.aggregation.scheme import Choice, Conditions, Scheme, choose
 from joulemesh.base.errors import Edit, InfeasibleError, ScenarioError, named_refusals
 from joulemesh.data import Dataset, label_distance, load_for, partition_for, spec_for
-from joulemesh.data.catalog import DATASETS, DataSpec
 from joulemesh.data.load import device_names
+from joulemesh.data.reading import DATASETS, DataSpec
 from joulemesh.ledger import Ledger
 from joulemesh.models.kinds import multiply_adds, parameter_count
 from joulemesh.planning.policy import Policy, policy_of

@@ -32,7 +32,7 @@ from joulemesh.study.identity import (
 from joulemesh.study.paper import STUDY, write_comparison_paper
 from joulemesh.study.record import Cache, Entry, Record, TunedRate, entry_of
 from joulemesh.study.runs import chance_note, check_target
-from joulemesh.training.learners import configured
+from joulemesh.training.learner import configured
 from joulemesh.training.prepare import (
     said_loss,
     the_dataset,

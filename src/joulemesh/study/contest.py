@@ -25,20 +25,22 @@ from joulemesh.models.torch_model import TorchModel
 from joulemesh.scenario import Scenario
 from joulemesh.study.record import Record
 from joulemesh.training.checkpoint import BESIDE, Checkpoints
-from joulemesh.training.digests import digest
-from joulemesh.training.driver import (
+from joulemesh.training.learner import (
+    AnyLearner,
     DivergedError,
     Interrupt,
+    Learner,
     Sink,
+    State,
     TrainedChunk,
     interrupts,
+    learner_of,
     train,
     train_seeds,
 )
-from joulemesh.training.learner import Arrays, Learner, State
-from joulemesh.training.learners import AnyLearner, learner_of
-from joulemesh.training.options import Options
 from joulemesh.training.prepare import partitions
+from joulemesh.training.schedule import Options, digest
+from joulemesh.training.tensors import Arrays
 from joulemesh.training.trace import Trace
 
 FloatArray = NDArray[np.float64]

@@ -347,7 +347,7 @@ def torch_module(kept: Stored) -> Any:
 
 def channels_first(kept: Stored) -> bool:
     """Does the module see images with their channels first? So it does those of the catalog."""
-    from joulemesh.training.torch.samples import seen_shape
+    from joulemesh.training.torch.gradients import seen_shape
 
     return seen_shape(kept.dataset) != tuple(kept.dataset.shape)
 

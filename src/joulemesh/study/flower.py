@@ -18,8 +18,8 @@ from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import make_folder, new_folder, write_text, write_whole
 from joulemesh.base.optional import in_file_parts
 from joulemesh.data import Dataset, Partition
-from joulemesh.data.catalog import DATASETS
 from joulemesh.data.dataset import dataset_words
+from joulemesh.data.reading import DATASETS
 from joulemesh.metrics import CROSS_ENTROPY
 from joulemesh.models.core import Model
 from joulemesh.models.torch_model import TorchModel

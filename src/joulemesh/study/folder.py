@@ -62,7 +62,7 @@ from joulemesh.study.request import RunRequest
 from joulemesh.study.result import ADAPTIVE, Chunk, Result, metrics
 from joulemesh.training.arrays import tree_flatten, tree_leaves
 from joulemesh.training.checkpoint import BESIDE
-from joulemesh.training.driver import TrainedChunk
+from joulemesh.training.learner import TrainedChunk
 from joulemesh.training.tensors import named_leaves
 from joulemesh.training.trace import Trace
 

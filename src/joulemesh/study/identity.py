@@ -49,17 +49,15 @@ from joulemesh.models.torch_model import TorchModel
 from joulemesh.planning.ground import explicit_sizes
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import FOLDER, RECORD, input_files, with_files
-from joulemesh.training.digests import array_parts, data_digest, digest
 from joulemesh.training.prepare import OWN_DATA
+from joulemesh.training.schedule import array_parts, data_digest, digest
 from joulemesh.training.software import software
 
 _HOME = Path(joulemesh.__file__).parent
 # A change in how results are drawn or summed up does not change them.
 _ROOMS = (
-    "fading",
     "scenario",
     "data",
-    "metrics",
     "models",
     "world",
     "aggregation",
@@ -70,6 +68,8 @@ _ROOMS = (
 # Of other rooms: how much runs at once; when a run is evaluated, what is kept of it.
 _OWN = (
     "base/machine.py",
+    "fading.py",
+    "metrics.py",
     "study/contest.py",
     "study/record.py",
     "study/learn.py",

@@ -29,14 +29,16 @@ from joulemesh.study.identity import (
     record_of,
 )
 from joulemesh.study.record import Cache, Record
-from joulemesh.training.digests import array_parts, digest
-from joulemesh.training.driver import Interrupt
 from joulemesh.training.from_plan import schedule_of
-from joulemesh.training.learner import Learner
-from joulemesh.training.learners import AnyLearner, learner_of, one_by_one
-from joulemesh.training.options import Options
+from joulemesh.training.learner import (
+    AnyLearner,
+    Interrupt,
+    Learner,
+    learner_of,
+    one_by_one,
+)
 from joulemesh.training.prepare import partitions
-from joulemesh.training.schedule import Members
+from joulemesh.training.schedule import Members, Options, array_parts, digest
 from joulemesh.training.trace import Trace
 
 _ROWS = 2048  # devices × seeds × candidates in one program, on an accelerator

@@ -16,9 +16,8 @@ from joulemesh.base.files import make_folder, read_json, write_text
 from joulemesh.base.registry import JOULEMESH, Citation, Registry
 from joulemesh.base.registry import PAPER as IMPLEMENTED
 from joulemesh.data import Dataset
-from joulemesh.data.catalog import DATASETS
 from joulemesh.data.load import spec_for
-from joulemesh.data.reading import HUB
+from joulemesh.data.reading import DATASETS, HUB
 from joulemesh.methods import citations
 from joulemesh.metrics import reported
 from joulemesh.planning.plan import Account, Plan

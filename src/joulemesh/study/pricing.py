@@ -26,8 +26,8 @@ from joulemesh.planning.plan import Plan
 from joulemesh.planning.static import StaticPlanner, plan_of
 from joulemesh.scenario import Scenario
 from joulemesh.study.search import GRID, Space, geometric
-from joulemesh.training.digests import digest
 from joulemesh.training.from_plan import schedule_of
+from joulemesh.training.schedule import digest
 
 _ROUNDING = 1e-9  # of an iteration, which floating point may take from a whole number of them
 # Fields that change what a round costs; all others leave the world as it is.

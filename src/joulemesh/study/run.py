@@ -54,11 +54,17 @@ from joulemesh.study.result import (
 from joulemesh.study.runs import check_target
 from joulemesh.training import hosts
 from joulemesh.training.checkpoint import Checkpoints
-from joulemesh.training.driver import DivergedError, TrainedChunk, interrupts, train
 from joulemesh.training.from_plan import schedule_of
-from joulemesh.training.learner import Learner
-from joulemesh.training.learners import AnyLearner, configured, learner_of
-from joulemesh.training.options import Options
+from joulemesh.training.learner import (
+    AnyLearner,
+    DivergedError,
+    Learner,
+    TrainedChunk,
+    configured,
+    interrupts,
+    learner_of,
+    train,
+)
 from joulemesh.training.prepare import (
     partitions,
     said_loss,
@@ -67,6 +73,7 @@ from joulemesh.training.prepare import (
     with_data,
     with_outputs_noted,
 )
+from joulemesh.training.schedule import Options
 from joulemesh.training.trace import Trace
 from joulemesh.world.redraw import worlds_of
 

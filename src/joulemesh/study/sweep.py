@@ -42,8 +42,7 @@ from joulemesh.study.record import Cache
 from joulemesh.study.runs import check_target
 from joulemesh.study.sweep_result import Point, Sweep
 from joulemesh.training.draws import steps_per_round
-from joulemesh.training.driver import chunks
-from joulemesh.training.learner import Learner
+from joulemesh.training.learner import Learner, chunks
 from joulemesh.training.prepare import said_loss, the_dataset, with_data
 from joulemesh.views.printing import ON_SCREEN, TWO_COLUMNS_IN, Printing
 

@@ -35,8 +35,7 @@ from joulemesh.study.search import (
     final_scores,
 )
 from joulemesh.study.tuning import Final, Judged, Rung, Tuned
-from joulemesh.training.driver import Interrupt, interrupts
-from joulemesh.training.learners import configured
+from joulemesh.training.learner import Interrupt, configured, interrupts
 from joulemesh.training.prepare import said_loss, the_dataset, the_model, with_data
 
 CANDIDATES = 45

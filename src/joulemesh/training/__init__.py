@@ -28,15 +28,14 @@ from joulemesh.training.schedule import Schedule
 
 if TYPE_CHECKING:
     from joulemesh.training.checkpoint import Checkpoints
-    from joulemesh.training.driver import train
     from joulemesh.training.exchange import Exchange
     from joulemesh.training.jax.device import DeviceTrainer
     from joulemesh.training.jax.engine import Engine
     from joulemesh.training.jax.inputs import State
     from joulemesh.training.jax.platform import configure
-    from joulemesh.training.learner import DivergedError, Learner
-    from joulemesh.training.options import Options
+    from joulemesh.training.learner import DivergedError, Learner, train
     from joulemesh.training.reference import run_reference
+    from joulemesh.training.schedule import Options
     from joulemesh.training.trace import Trace
 
 # JAX is loaded when one of these is first asked for: a Schedule needs NumPy only.
@@ -47,12 +46,12 @@ _HOME = {
     "Engine": "jax.engine",
     "Exchange": "exchange",
     "Learner": "learner",
-    "Options": "options",
+    "Options": "schedule",
     "State": "jax.inputs",
     "Trace": "trace",
     "configure": "jax.platform",
     "run_reference": "reference",
-    "train": "driver",
+    "train": "learner",
 }
 
 

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from joulemesh.data import Dataset, Partition
 from joulemesh.training import draws
 from joulemesh.training.arrays import Array
-from joulemesh.training.options import Options
+from joulemesh.training.schedule import Options
 
 IntArray = NDArray[np.int64]
 

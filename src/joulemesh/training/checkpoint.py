@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import DISK, make_folder, open_arrays
 from joulemesh.training import hosts
-from joulemesh.training.learner import Arrays, Learner, State
-from joulemesh.training.tensors import read_arrays, write_arrays
+from joulemesh.training.learner import Learner, State
+from joulemesh.training.tensors import Arrays, read_arrays, write_arrays
 
 S = TypeVar("S", bound=State)
 

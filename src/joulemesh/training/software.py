@@ -72,7 +72,7 @@ def torch_devices() -> tuple[str, list[str]]:
     """The kind of processor that PyTorch trains on here, and its name."""
     import torch
 
-    from joulemesh.training.torch.parts import processor
+    from joulemesh.training.torch.steps import processor
 
     device = processor(torch)
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

@@ -22,9 +22,8 @@ from joulemesh.training.checkpoint import Checkpoints
 from joulemesh.training.exchange import Exchange
 from joulemesh.training.jax import mixing
 from joulemesh.training.jax.engine import Engine
-from joulemesh.training.options import Options
 from joulemesh.training.reference import run_reference
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Options, Schedule
 
 DEVICES = 5
 RING = np.array([[0, 1], [0, 4], [1, 2], [2, 3], [3, 4]])

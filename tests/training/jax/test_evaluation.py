@@ -12,9 +12,8 @@ from joulemesh.base.machine import Machine
 from joulemesh.data import Dataset, partition
 from joulemesh.models import build
 from joulemesh.training import Engine, Options, Schedule
-from joulemesh.training.evaluation import TEST_ORDER, sample_counts
 from joulemesh.training.jax.evaluation import in_batches
-from joulemesh.training.trace import Trace
+from joulemesh.training.trace import TEST_ORDER, Trace, sample_counts
 
 
 @given(

@@ -17,9 +17,8 @@ from joulemesh.data import from_arrays, partition
 from joulemesh.models import build
 from joulemesh.training.from_plan import schedule_of
 from joulemesh.training.jax.engine import Engine
-from joulemesh.training.options import Options
 from joulemesh.training.reference import run_reference
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Options, Schedule
 
 DEVICES = 5
 AWAY = "t,device,available\n2,1,0\n3,1,1\n2,3,0\n4,3,1\n"

@@ -13,9 +13,8 @@ from joulemesh.data import from_arrays, partition
 from joulemesh.models import build
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.platform import this_machine
-from joulemesh.training.options import Options
 from joulemesh.training.reference import run_reference
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Options, Schedule
 
 pytestmark = pytest.mark.gpu
 

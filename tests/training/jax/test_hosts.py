@@ -30,9 +30,9 @@ from joulemesh.models import build
 from joulemesh.study.folder import RunFolder
 from joulemesh.study.request import Progress
 from joulemesh.training import Checkpoints, Engine, Options, Schedule
-from joulemesh.training.driver import Interrupt
 from joulemesh.training.jax import platform
 from joulemesh.training.jax.distributed import Group
+from joulemesh.training.learner import Interrupt
 
 QUICK = {
     "devices.count": 5,

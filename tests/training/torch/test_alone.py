@@ -13,9 +13,8 @@ from joulemesh.training import Options, Schedule
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
 
 from joulemesh.training.torch import steps  # noqa: E402
-from joulemesh.training.torch.gradients import Gradients  # noqa: E402
+from joulemesh.training.torch.gradients import Gradients, Samples  # noqa: E402
 from joulemesh.training.torch.learner import TorchLearner  # noqa: E402
-from joulemesh.training.torch.samples import Samples  # noqa: E402
 from tests.training.torch.modules import Cnn, loop  # noqa: E402
 from tests.training.torch.test_learner import DIGITS, parts, settings  # noqa: E402
 

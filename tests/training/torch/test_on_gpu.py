@@ -10,9 +10,8 @@ import pytest
 from joulemesh.models import from_torch
 from joulemesh.training import Options
 from joulemesh.training.batches import Batches
-from joulemesh.training.torch.gradients import products_for_convolutions
+from joulemesh.training.torch.gradients import PlacedBatches, products_for_convolutions
 from joulemesh.training.torch.learner import TorchLearner
-from joulemesh.training.torch.samples import PlacedBatches
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
 
@@ -36,7 +35,7 @@ def test_draws_made_ahead_on_the_processor_are_the_simulators() -> None:
 
 
 def test_steps_that_no_block_can_hold_are_drawn_by_themselves(monkeypatch: Any) -> None:
-    monkeypatch.setattr("joulemesh.training.torch.samples._BLOCK_BYTES", 8 * 8 * 8 * 4)
+    monkeypatch.setattr("joulemesh.training.torch.gradients._BLOCK_BYTES", 8 * 8 * 8 * 4)
     held, options = parts(2), Options(batch_size=8)
     host = Batches(held, (0, 1), options)
     ahead = PlacedBatches(torch, CPU, held, (0, 1), options, ahead=True)
@@ -88,7 +87,7 @@ def test_a_learner_as_on_a_gpu_gives_the_numbers_of_one_on_a_cpu(
 
     _, wanted = trained()
     monkeypatch.setattr("joulemesh.training.torch.gradients.is_gpu", lambda device: True)
-    monkeypatch.setattr("joulemesh.training.torch.samples.is_gpu", lambda device: True)
+    monkeypatch.setattr("joulemesh.training.torch.gradients.is_gpu", lambda device: True)
     learner, given = trained()
     assert learner.together
     for name, leaf in wanted.items():

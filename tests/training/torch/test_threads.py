@@ -14,7 +14,7 @@ from joulemesh.training import Schedule
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
 
-from joulemesh.training.torch import parts as placed  # noqa: E402
+from joulemesh.training.torch import steps as placed  # noqa: E402
 from joulemesh.training.torch.learner import TorchLearner  # noqa: E402
 from tests.training.torch.modules import Cnn  # noqa: E402
 from tests.training.torch.test_learner import DIGITS, parts, settings  # noqa: E402

@@ -16,9 +16,8 @@ from joulemesh.aggregation.peer import Vector
 from joulemesh.base.errors import ScenarioError
 from joulemesh.data import Dataset
 from joulemesh.data.arrays import open_npz
-from joulemesh.data.catalog import DATASETS
 from joulemesh.data.own import own_data as read_own
-from joulemesh.data.reading import is_table, reading_of
+from joulemesh.data.reading import DATASETS, is_table, reading_of
 from joulemesh.data.table import open_table
 from joulemesh.deploy.fleet.fleet import Task
 from joulemesh.metrics import Metric, loss_named, reported, score_metric
@@ -29,8 +28,8 @@ from joulemesh.training.batches import scale_of
 from joulemesh.training.jax.device import DeviceTrainer, held_by
 from joulemesh.training.jax.local_sgd import logits_of
 from joulemesh.training.jax.platform import precision_scope
-from joulemesh.training.options import Options
 from joulemesh.training.prepare import partitions, the_dataset, the_model
+from joulemesh.training.schedule import Options
 from joulemesh.training.software import trained_words
 from joulemesh.training.tensors import named_leaves
 

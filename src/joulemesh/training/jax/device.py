@@ -36,7 +36,7 @@ from joulemesh.training.jax.local_sgd import (
 )
 from joulemesh.training.jax.platform import compiler_options, precision_scope
 from joulemesh.training.learner import DivergedError
-from joulemesh.training.options import Options
+from joulemesh.training.schedule import Options
 from joulemesh.training.tensors import Arrays
 
 

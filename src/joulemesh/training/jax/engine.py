@@ -23,15 +23,6 @@ from joulemesh.metrics import CROSS_ENTROPY, Metric, Reported, metrics_of, repor
 from joulemesh.models.core import Model, Params
 from joulemesh.training import draws, hosts
 from joulemesh.training.arrays import Array
-from joulemesh.training.digests import (
-    array_parts,
-    data_digest,
-    digest,
-    partition_parts,
-    scaling_digest,
-)
-from joulemesh.training.driver import chunks
-from joulemesh.training.evaluation import evaluated
 from joulemesh.training.exchange import Exchange, entering
 from joulemesh.training.jax import mixing
 from joulemesh.training.jax.evaluation import Evaluator, checked_metrics
@@ -55,12 +46,27 @@ from joulemesh.training.jax.platform import (
 )
 from joulemesh.training.jax.platform import this_machine as at_hand
 from joulemesh.training.jax.programs import Reports, columns_of, first_bad, programs, queue_chunk
-from joulemesh.training.learner import DivergedError, Learner, check_inputs, mean_of, sizes_of
+from joulemesh.training.learner import (
+    DivergedError,
+    Learner,
+    check_inputs,
+    chunks,
+    mean_of,
+    sizes_of,
+)
 from joulemesh.training.messages import RoundedExchanges
-from joulemesh.training.options import Options
-from joulemesh.training.schedule import Members, Schedule
+from joulemesh.training.schedule import (
+    Members,
+    Options,
+    Schedule,
+    array_parts,
+    data_digest,
+    digest,
+    partition_parts,
+    scaling_digest,
+)
 from joulemesh.training.tensors import Arrays, Shapes
-from joulemesh.training.trace import Trace
+from joulemesh.training.trace import Trace, evaluated
 
 # Measuring the drift of this many parameters needlessly is quicker than compiling a program.
 _QUICKLY_MEASURED = 1e8
@@ -264,7 +270,7 @@ class Engine:
         return state, self._trace(Reports(*reports), measured, start, int(done))
 
     def train(self, state: State | None = None) -> Iterator[tuple[State, Trace]]:
-        """Run to the end of the schedule; see `training.driver.chunks`."""
+        """Run to the end of the schedule; see `training.learner.chunks`."""
         return chunks(self, state)
 
     def run(self) -> Trace:

@@ -44,15 +44,14 @@ from joulemesh.models.curves import score_columns
 from joulemesh.training import hosts
 from joulemesh.training.arrays import Array
 from joulemesh.training.batches import Data
-from joulemesh.training.evaluation import TEST_ORDER, SampleCounts, curve_samples, train_sizes
 from joulemesh.training.jax import mixing
 from joulemesh.training.jax.inputs import Inputs, ProgramKey
 from joulemesh.training.jax.layout import Layout
 from joulemesh.training.jax.local_sgd import gather, logits_of, weighted_loss
 from joulemesh.training.jax.platform import BATCHES, ROWS, WHOLE, loops_over_rows, sharding
 from joulemesh.training.learner import sizes_of
-from joulemesh.training.options import Options
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Options, Schedule
+from joulemesh.training.trace import TEST_ORDER, SampleCounts, curve_samples, train_sizes
 
 
 class SampleBatches(NamedTuple):

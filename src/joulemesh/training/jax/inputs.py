@@ -29,8 +29,7 @@ from joulemesh.training.jax.mixing import Mixed, Mixing, Steps, mean, neighbour_
 from joulemesh.training.jax.platform import ROWS, WHOLE, Spec, sharding
 from joulemesh.training.learner import sizes_of
 from joulemesh.training.messages import FIELDS, RoundedExchanges
-from joulemesh.training.options import Options
-from joulemesh.training.schedule import Members, Schedule
+from joulemesh.training.schedule import Members, Options, Schedule
 
 # "No iteration" in reports of the first iteration that diverged.
 NEVER = 2**31 - 1

@@ -18,8 +18,7 @@ from scipy import sparse
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.machine import Machine
 from joulemesh.models.core import REMEMBERED, Model, Params
-from joulemesh.training.options import Options
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import Options, Schedule
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,6 @@ from joulemesh.models.curves import own_curves
 from joulemesh.training import draws, hosts
 from joulemesh.training.arrays import ROUND, Array
 from joulemesh.training.batches import Data
-from joulemesh.training.evaluation import evaluated
 from joulemesh.training.exchange import Context, Exchange, ExchangeState, Sent
 from joulemesh.training.jax.evaluation import (
     Evaluation,
@@ -80,6 +79,7 @@ from joulemesh.training.jax.mixing import (
     weighed,
 )
 from joulemesh.training.jax.platform import ROWS, WHOLE, Spec, compiler_options, sharding
+from joulemesh.training.trace import evaluated
 
 if TYPE_CHECKING:
     from joulemesh.training.jax.engine import Engine

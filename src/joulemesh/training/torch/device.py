@@ -19,11 +19,11 @@ from joulemesh.data import Dataset, Partition
 from joulemesh.metrics import reported, score_metric
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.training.learner import DivergedError
-from joulemesh.training.options import Options
+from joulemesh.training.schedule import Options
 from joulemesh.training.software import trained_words
 from joulemesh.training.tensors import Arrays
 from joulemesh.training.torch.evaluation import figure_of
-from joulemesh.training.torch.parts import Parts
+from joulemesh.training.torch.steps import Parts
 
 Tensor: TypeAlias = Any
 Leaves: TypeAlias = dict[str, Tensor]

@@ -13,12 +13,10 @@ from numpy.typing import DTypeLike, NDArray
 from joulemesh.data import Partition
 from joulemesh.metrics import LOSS, Metric, metrics_of, reported
 from joulemesh.models.curves import own_curves, score_columns, trace_names
-from joulemesh.training.evaluation import TEST_ORDER, SampleCounts, curve_samples, train_sizes
-from joulemesh.training.options import Options
-from joulemesh.training.schedule import Schedule
-from joulemesh.training.torch.gradients import Gradients
+from joulemesh.training.schedule import Options, Schedule
+from joulemesh.training.torch.gradients import Gradients, Samples
 from joulemesh.training.torch.mixing import Mixer
-from joulemesh.training.torch.samples import Samples
+from joulemesh.training.trace import TEST_ORDER, SampleCounts, curve_samples, train_sizes
 
 Tensor: TypeAlias = Any
 Leaves: TypeAlias = dict[str, Tensor]

@@ -15,9 +15,8 @@ from joulemesh.training import draws
 from joulemesh.training.arrays import Array, Tree, tree_flatten, tree_map
 from joulemesh.training.exchange import Context, Exchange, entering
 from joulemesh.training.schedule import Schedule
-from joulemesh.training.torch.gradients import Gradients
+from joulemesh.training.torch.gradients import Gradients, Samples
 from joulemesh.training.torch.mixing import Mixer
-from joulemesh.training.torch.samples import Samples
 
 Tensor: TypeAlias = Any
 Leaves: TypeAlias = dict[str, Tensor]

@@ -20,26 +20,24 @@ from joulemesh.metrics import CROSS_ENTROPY, LOSS, Metric, Reported, metrics_of,
 from joulemesh.models.torch_model import TorchModel
 from joulemesh.training import draws
 from joulemesh.training.arrays import Tree
-from joulemesh.training.digests import (
+from joulemesh.training.exchange import Exchange
+from joulemesh.training.learner import DivergedError, Learner, check_inputs, chunks, mean_of
+from joulemesh.training.schedule import (
+    Members,
+    Options,
+    Schedule,
     array_parts,
     data_digest,
     digest,
     partition_parts,
     scaling_digest,
 )
-from joulemesh.training.driver import chunks
-from joulemesh.training.evaluation import evaluated
-from joulemesh.training.exchange import Exchange
-from joulemesh.training.learner import DivergedError, Learner, check_inputs, mean_of
-from joulemesh.training.options import Options
-from joulemesh.training.schedule import Members, Schedule
 from joulemesh.training.tensors import Arrays, Shapes
 from joulemesh.training.torch.evaluation import COLUMNS, Evaluator, trace_columns
 from joulemesh.training.torch.exchange import OwnExchange, loaded, saved
 from joulemesh.training.torch.mixing import Mixer
-from joulemesh.training.torch.parts import Parts
-from joulemesh.training.torch.steps import PULL
-from joulemesh.training.trace import Trace
+from joulemesh.training.torch.steps import PULL, Parts
+from joulemesh.training.trace import Trace, evaluated
 
 
 def torch_model_digest(model: TorchModel, seeds: Sequence[int] = (0,)) -> str:
@@ -367,7 +365,7 @@ class TorchLearner:
         return Trace(none, **columns, own=own, **counts, sent=sent, score=self.evaluator.score)
 
     def train(self, state: TorchState | None = None) -> Iterator[tuple[TorchState, Trace]]:
-        """Run to the end of the schedule; see `training.driver.chunks`."""
+        """Run to the end of the schedule; see `training.learner.chunks`."""
         return chunks(self, state)
 
     def run(self) -> Trace:
