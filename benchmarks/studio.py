@@ -222,7 +222,7 @@ def main() -> None:
         found[name] = redraw(FLEETS[name])
     progress("drag, 2,000 devices")
     record = {
-        "machine": machine("starlette", "uvicorn"),
+        "machine": machine(),
         "load": load,
         "redraw": found,
         "drag": drag(FLEETS["2,000"]),

@@ -27,7 +27,8 @@ import joulemesh
 from benchmarks.watching import until
 from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import make_fleet
-from joulemesh.studio.watching import Document, FleetSource, PageServer, render_watch
+from joulemesh.studio.server import PageServer
+from joulemesh.studio.watching import Document, FleetSource, WatchPage
 from joulemesh.views.deployment import render_deployment
 from tests.browser import Browser, find_browser
 from tests.deploy.journals import Fleet as Made
@@ -149,7 +150,7 @@ def _watch(folder: Path) -> Iterator[str]:
         up = {"answers": True, "state": "training", "why": ""}
         for k, device in enumerate(found["devices"]):
             device |= silent if k == 3 else up
-        server = PageServer(lambda told: render_watch("farm", told), lambda: found)
+        server = PageServer(WatchPage("farm", lambda: found).respond)
         try:
             yield server.url
         finally:

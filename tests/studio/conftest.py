@@ -13,14 +13,8 @@ from tests.browser import Browser, find_browser
 from tests.serving import READY, STILL, Served
 
 
-def _require_extra() -> None:
-    for name in ("starlette", "uvicorn"):
-        pytest.importorskip(name, reason="the extra studio is not installed")
-
-
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    _require_extra()
     made: list[Served] = []
 
     def start(*arguments: str) -> Served:
@@ -44,7 +38,6 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server that tests share: every tab has a session of its own."""
-    _require_extra()
     made = Served("--preset", "adaptive", cwd=tmp_path_factory.mktemp("studio"))
     yield made
     made.close()

@@ -21,7 +21,7 @@ _FOCUS = """(() => {
     outlined: style.outlineStyle === 'solid' && parseFloat(style.outlineWidth) >= 2,
     seen: at.bottom > top && at.top < innerHeight && at.width > 0 };
 })()"""
-_ORDER = ["HEADER", "ASIDE", "map", "rounds", "gantt", "batteries", "flow", "devices"]
+_ORDER = ["HEADER", "ASIDE", "advice", "map", "rounds", "gantt", "batteries", "flow", "devices"]
 _ON_MAP = "document.activeElement === document.querySelector('#map .chart svg')"
 
 

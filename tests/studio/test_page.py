@@ -178,7 +178,7 @@ def children(served: Served) -> list[int]:
     """Processes that train for a server, whichever of its threads has started them."""
     threads = Path(f"/proc/{served.process.pid}/task").glob("*/children")
     found = [int(pid) for path in threads for pid in path.read_text().split()]
-    return [pid for pid in found if b"worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in found if b"studio.jobs" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 @pytest.mark.slow

@@ -108,7 +108,6 @@ def test_a_killed_server_takes_its_training_with_it(serve: Callable[..., Served]
 
 
 def test_a_port_in_use_is_refused_in_one_line() -> None:
-    pytest.importorskip("uvicorn", reason="the extra studio is not installed")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -17,7 +17,6 @@ from joulemesh.scenario import Origin, Scenario
 from joulemesh.scenario.varied import Varied
 from joulemesh.studio.document import map_of_ground
 from joulemesh.studio.form import _label, _range, describe_field, written
-from joulemesh.studio.saving import _comment
 from joulemesh.studio.watching import Glimpse
 from joulemesh.views import charts as digest
 from joulemesh.views import words
@@ -110,7 +109,6 @@ def plan(**fields: Any) -> joulemesh.Plan:
         (_range([{"type": "integer", "minimum": 1, "maximum": 1000}]),
          "whole number, at least 1, at most 1,000"),
         (_range([{"type": "string"}]), ""),
-        (_comment('a = "#1"  # the first'), "  # the first"),
         (written("ring"), "ring"),
         (written((6.0, 30.0)), "[6.0, 30.0]"),
         (written("12"), '"12"'),

@@ -20,12 +20,12 @@ from joulemesh.deploy.fleet.fleet import Fleet
 from joulemesh.deploy.fleet.pack import make_fleet
 from joulemesh.deploy.operator.standing import Standing
 from joulemesh.scenario import Scenario
+from joulemesh.studio.server import PageServer
 from joulemesh.studio.watching import (
     Document,
     FleetSource,
     NodeSource,
-    PageServer,
-    render_watch,
+    WatchPage,
     serve_node,
 )
 from tests.axe import grave, needs_axe
@@ -93,7 +93,7 @@ def test_a_chart_is_made_again_only_if_a_journal_has_grown(folder: Path) -> None
 
 @pytest.fixture
 def served(document: dict[str, Any]) -> Iterator[PageServer]:
-    server = PageServer(lambda found: render_watch(HOSTILE, found), lambda: document)
+    server = PageServer(WatchPage(HOSTILE, lambda: document).respond)
     yield server
     server.close()
 
@@ -112,7 +112,7 @@ def test_only_whoever_has_the_address_sees_it(served: PageServer) -> None:
     assert "connect-src &#x27;self&#x27;" in text or "connect-src 'self'" in text
     assert headers["X-Frame-Options"] == "DENY"
     assert json.loads(asked(f"{served.url}data")[1])["iterations"] == 12
-    other = served.url.replace(served._token, "guess")
+    other = served.url.replace(served._guard.token, "guess")
     assert asked(other)[0] == 403
     assert asked(served.url, Host="evil.example")[0] == 403
     assert asked(served.url, Origin="http://evil.example")[0] == 403
@@ -120,8 +120,8 @@ def test_only_whoever_has_the_address_sees_it(served: PageServer) -> None:
 
 
 def test_a_port_that_is_taken_is_said(served: PageServer) -> None:
-    with pytest.raises(JoulemeshError, match=r"port \d+: it is in use; choose another"):
-        PageServer(str, dict, served.port)
+    with pytest.raises(JoulemeshError, match=r"port \d+ is in use; end what listens"):
+        PageServer(WatchPage("", dict).respond, served.port)
 
 
 def test_a_device_shows_itself_and_says_what_it_cannot_see(folder: Path, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_the_page_in_a_browser_and_without_its_server(document: dict[str, Any]) 
         pytest.skip("no chromium or google-chrome on PATH")
     document["devices"][0]["name"] = document["names"][0] = HOSTILE
     document["devices"][0]["why"] = HOSTILE
-    server = PageServer(lambda found: render_watch(HOSTILE, found), lambda: document)
+    server = PageServer(WatchPage(HOSTILE, lambda: document).respond)
     with Browser(program) as browser:
         browser.allowed = server.url
         browser.send("Page.navigate", url=server.url)
@@ -171,9 +171,8 @@ def test_a_chart_that_is_read_by_keys_keeps_its_place_while_the_page_goes_on(
     if program is None:
         pytest.skip("no chromium or google-chrome on PATH")
     versions = itertools.count(1)
-    server = PageServer(
-        lambda found: render_watch("farm", found), lambda: document | {"version": next(versions)}
-    )
+    page = WatchPage("farm", lambda: document | {"version": next(versions)})
+    server = PageServer(page.respond)
     with Browser(program) as browser:
         browser.allowed = server.url
         browser.visit(server.url)
@@ -211,7 +210,7 @@ def test_axe_finds_nothing_grave(document: dict[str, Any]) -> None:
         pytest.skip("no chromium or google-chrome on PATH")
     silent = {"answers": False, "state": "silent", "heard_at": document["at"] - 30, "why": "is it?"}
     document["devices"][2] |= silent  # everything that a row may show
-    server = PageServer(lambda found: render_watch("farm", found), lambda: document)
+    server = PageServer(WatchPage("farm", lambda: document).respond)
     with Browser(program) as browser:
         browser.allowed = server.url
         for scheme, width in (("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)):

@@ -29,8 +29,6 @@ EXTRAS = {
     "optuna": ("optuna", "this search"),
     "cryptography": ("deploy", "handling a fleet's keys"),
     "prometheus_client": ("deploy", "--metrics"),
-    "starlette": ("studio", "the studio"),
-    "uvicorn": ("studio", "the studio"),
     "mlflow": ("mlflow", "tracking by MLflow"),
     "wandb": ("wandb", "tracking by Weights & Biases"),
     "onnx": ("onnx", "--format onnx"),

@@ -14,7 +14,6 @@ from joulemesh.base.errors import say
 from joulemesh.cli import common
 
 if TYPE_CHECKING:
-    from joulemesh.studio.server import Address
     from joulemesh.views.deployment import Curve
 
 
@@ -45,17 +44,17 @@ def studio(
 
         typer.echo(dumps(document(scenario)))
         return
-    from joulemesh.studio.server import serve
+    from joulemesh.studio.app import serve
 
-    def ready(address: Address) -> None:
-        say(f"studio at {address.url}")
+    def ready(address: str) -> None:
+        say(f"studio at {address}")
         say("Ctrl-C ends it.", err=True)
         if browser:
             from webbrowser import open as open_page
 
-            open_page(address.url)
+            open_page(address)
 
-    serve(scenario, path=file, port=port, load=load or [], ready=ready)
+    serve(scenario, path=file, port=port, load=load or [], ready=ready, wait=_until_interrupted)
 
 
 def watch(

@@ -1,17 +1,16 @@
-"""The web application: the page, its files, and what the page asks for."""
+"""The studio: a session for each tab, and what its page asks for."""
 
 from __future__ import annotations
 
-__all__ = ["Session", "Studio", "make_app"]
-
-import asyncio
 import json
+import tempfile
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from queue import Empty
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from joulemesh.base.errors import Edit, JoulemeshError, ScenarioError, in_words
 from joulemesh.base.files import parse_json
@@ -20,18 +19,12 @@ from joulemesh.scenario import Scenario
 from joulemesh.scenario.varied import typed_value
 from joulemesh.studio.document import Shown, plan_difference, show
 from joulemesh.studio.form import form
-from joulemesh.studio.guard import HEADERS, Guard
 from joulemesh.studio.jobs import Jobs
 from joulemesh.studio.saving import ExistsError, save_scenario
+from joulemesh.studio.server import Answer, PageServer
 from joulemesh.studio.table import folded, with_cells, with_table
 from joulemesh.views.charts import iteration_data
 from joulemesh.views.page import asset
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-
 
 _MOST_STEPS = 200
 _MOST_BARS = 1_000  # of a time line
@@ -141,7 +134,6 @@ class Session:
 
 
 def _changed(scenario: Scenario, order: Mapping[str, Any], folder: Path) -> tuple[Scenario, str]:
-    """The scenario after a change, and the change in a few words."""
     kind = order.get("do")
     try:
         if kind == "set":
@@ -178,21 +170,18 @@ def _changed(scenario: Scenario, order: Mapping[str, Any], folder: Path) -> tupl
 
 
 def _cut(scenario: Scenario, order: Mapping[str, Any]) -> tuple[Scenario, str]:
-    """Take a link away."""
     i, j = sorted(map(int, order["link"]))
     gone = [*scenario.network.without, (i, j)]
     return scenario.override({"network.without": gone}), f"remove the link {i}–{j}"
 
 
 def _mend(scenario: Scenario, order: Mapping[str, Any]) -> tuple[Scenario, str]:
-    """Put a link back."""
     i, j = sorted(map(int, order["link"]))
     gone = [link for link in scenario.network.without if link != (i, j)]
     return scenario.override({"network.without": gone}), f"put back the link {i}–{j}"
 
 
 def _kill(scenario: Scenario, order: Mapping[str, Any]) -> tuple[Scenario, str]:
-    """Let a device leave for good."""
     device, iteration = int(order["device"]), int(order["iteration"])
     others = [pair for pair in scenario.devices.leave if pair[0] != device]
     leave = [*others, (device, iteration)]
@@ -200,7 +189,6 @@ def _kill(scenario: Scenario, order: Mapping[str, Any]) -> tuple[Scenario, str]:
 
 
 def _revive(scenario: Scenario, order: Mapping[str, Any]) -> tuple[Scenario, str]:
-    """Let a device stay after all."""
     device = int(order["device"])
     leave = [pair for pair in scenario.devices.leave if pair[0] != device]
     return scenario.override({"devices.leave": leave}), f"revive device {device}"
@@ -210,9 +198,7 @@ _ON_MAP = {"cut": _cut, "mend": _mend, "kill": _kill, "revive": _revive}
 
 
 _MOST_TABS = 32
-_MOST_BYTES = 16 << 20  # of a request: a pasted table of 100,000 devices
 _BEAT_S = 2.0
-_JSON = "application/json"
 _KINDS = {".js": "text/javascript", ".css": "text/css"}
 _SCRIPTS = ("studio.js", *(f"studio-{part}.js" for part in ("form", "plan", "table", "training")))
 _SHARED = ("svg", "export", "page", "lines", "map", "rounds", "gantt", "devices", "flow")
@@ -226,9 +212,7 @@ class Studio:
     scenario: Scenario  # that every tab begins with
     path: Path | None  # of its file, if it has one
     folder: Path  # for tables of devices
-    guard: Guard  # who may ask
     jobs: Jobs = field(default_factory=Jobs)  # what is being trained
-    closing: asyncio.Event = field(default_factory=asyncio.Event)
     _tabs: OrderedDict[str, Session] = field(default_factory=OrderedDict)
 
     def session(self, tab: str) -> Session:
@@ -275,6 +259,34 @@ class Studio:
         session.saved(files)
         return {"saved": [str(one) for one in files]}
 
+    def respond(self, path: str, body: bytes | None) -> Answer:
+        """The page, its files, the form, or what came of a tab's order."""
+        kind, _, name = path.partition("/")
+        if kind == "tab" and body is not None:
+            status, text = _answered(self, name, body)
+            return Answer(text, status=status)
+        if kind == "events":
+            return Answer(self._events(name), "text/event-stream")
+        if path == "form":
+            return Answer(_json(form()))
+        if path == "":
+            return Answer(asset("studio.html"), "text/html")
+        if kind == "files" and name in _ASSETS:
+            return Answer(asset(name), _KINDS[Path(name).suffix])
+        return Answer.refusal(404, "there is no such page")
+
+    def _events(self, tab: str) -> Iterator[str]:
+        """What happens to a tab's job, and every two seconds that the server is there."""
+        with self.jobs.listen(tab) as queue:
+            yield "retry: 1000\nevent: here\ndata: {}\n\n"
+            kind = ""
+            while kind != "closing":
+                try:
+                    kind, data = queue.get(timeout=_BEAT_S)
+                except Empty:
+                    kind, data = "here", {}
+                yield f"event: {kind}\ndata: {json.dumps(data)}\n\n"
+
 
 def _whole(value: Any) -> int:
     try:
@@ -283,73 +295,28 @@ def _whole(value: Any) -> int:
         raise ScenarioError(f"{value!r:.40} is not a whole number") from None
 
 
-def make_app(studio: Studio) -> Starlette:
-    """The application that serves one studio."""
-    from starlette.applications import Starlette  # of the extra studio
-    from starlette.concurrency import run_in_threadpool
-    from starlette.responses import Response, StreamingResponse
-    from starlette.routing import Route
-
-    def answer(text: str, kind: str, status: int = 200) -> Response:
-        return Response(text, status, HEADERS, f"{kind}; charset=utf-8")
-
-    def guarded(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
-        async def checked(request: Request) -> Response:
-            why = studio.guard.refusal(request.path_params["token"], request.headers)
-            if why is not None:
-                return answer(why, "text/plain", 403)
-            made: Response = await handler(request)
-            return made
-
-        return checked
-
-    async def page(request: Request) -> Response:
-        return answer(asset("studio.html"), "text/html")
-
-    async def file(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in _ASSETS:
-            return answer("there is no such file", "text/plain", 404)
-        return answer(asset(name), _KINDS[Path(name).suffix])
-
-    async def fields(request: Request) -> Response:
-        return answer(_json(await run_in_threadpool(form)), _JSON)
-
-    async def order(request: Request) -> Response:
-        body = await _body(request)
-        if isinstance(body, tuple):
-            return answer(body[1], "text/plain", body[0])
-        status, text = await run_in_threadpool(_answered, studio, request.path_params["tab"], body)
-        return answer(text, _JSON, status)
-
-    async def events(request: Request) -> Response:
-        stream = _events(studio, request.path_params["tab"])
-        return StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
-
-    routes = [
-        Route("/{token}/", guarded(page)),
-        Route("/{token}/form", guarded(fields)),
-        Route("/{token}/files/{name}", guarded(file)),
-        Route("/{token}/tab/{tab}", guarded(order), methods=["POST"]),
-        Route("/{token}/events/{tab}", guarded(events)),
-    ]
-    return Starlette(routes=routes)
-
-
-async def _body(request: Request) -> bytes | tuple[int, str]:
-    """What a request sends, or the status and the words of a refusal."""
-    if request.headers.get("content-type", "").partition(";")[0] != _JSON:
-        return 415, "an order is JSON"
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > _MOST_BYTES:
-            return 413, "that is more than 16 MiB"
-    return bytes(body)
+def serve(
+    scenario: Scenario,
+    *,
+    path: Path | None = None,
+    port: int = 0,
+    load: Sequence[Path] = (),
+    ready: Callable[[str], None],
+    wait: Callable[[], None],
+) -> None:
+    """Serve the studio as long as ``wait`` takes."""
+    with tempfile.TemporaryDirectory(prefix="joulemesh-") as folder:
+        studio = Studio(scenario, path, Path(folder), Jobs(load))
+        server = PageServer(studio.respond, port)
+        try:
+            ready(server.url)
+            wait()
+        finally:
+            studio.jobs.close()
+            server.close()
 
 
 def _answered(studio: Studio, tab: str, body: bytes) -> tuple[int, str]:
-    """Carry out an order: the status and the JSON of what came of it, or why it is refused."""
     try:
         order = parse_json(body)
         if not isinstance(order, dict):
@@ -361,29 +328,6 @@ def _answered(studio: Studio, tab: str, body: bytes) -> tuple[int, str]:
         return 422, _json({"refused": error.data})
     except (ValueError, RecursionError):  # not JSON
         return 400, _json({"refused": ScenarioError("an order is a JSON object").data})
-
-
-async def _events(studio: Studio, tab: str) -> AsyncIterator[str]:
-    """What happens to a tab's job, and every two seconds that the server is there."""
-    with studio.jobs.listen(tab) as queue:
-        yield "retry: 1000\nevent: here\ndata: {}\n\n"
-        closed = asyncio.ensure_future(studio.closing.wait())
-        wanted = asyncio.ensure_future(queue.get())
-        try:
-            while not studio.closing.is_set():
-                await asyncio.wait(
-                    {wanted, closed}, timeout=_BEAT_S, return_when=asyncio.FIRST_COMPLETED
-                )
-                if wanted.done():
-                    kind, data = wanted.result()
-                    wanted = asyncio.ensure_future(queue.get())
-                    yield f"event: {kind}\ndata: {json.dumps(data)}\n\n"
-                else:
-                    yield "event: here\ndata: {}\n\n"
-            yield "event: closing\ndata: {}\n\n"
-        finally:  # a page that is closed leaves no task behind
-            closed.cancel()
-            wanted.cancel()
 
 
 def _json(data: Any) -> str:

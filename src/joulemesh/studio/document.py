@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "UNPLANNED",
-    "Shown",
-    "document",
-    "fields_of_scenario",
-    "map_of_ground",
-    "plan_difference",
-    "show",
-]
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -180,7 +170,6 @@ def _shown(value: Any) -> dict[str, Any]:
 
 
 def _figures(plan: Plan) -> dict[str, Any]:
-    """The plan in figures and in sentences."""
     n, count = plan.rounds.shape
     held_j, spent_j = float(plan.supplied_j.sum()), float(plan.spent_j.sum())
     bound = {kind: int((plan.binding == kind).sum()) for kind in BINDING_KINDS}
@@ -220,7 +209,6 @@ def _figures(plan: Plan) -> dict[str, Any]:
 
 
 def _tiles(plan: Plan, spent_j: float, held_j: float) -> list[list[str]]:
-    """What stands above the charts: a name, a figure and a note each."""
     n, count = plan.rounds.shape
     mean = float(plan.rounds[plan.active].mean()) if plan.active.any() else 0.0
     limit = "" if plan.deadline_s is None else f"of {duration(plan.deadline_s)} each"
@@ -236,7 +224,6 @@ def _tiles(plan: Plan, spent_j: float, held_j: float) -> list[list[str]]:
 
 
 def _who(devices: Iterable[int], names: tuple[str, ...], most: int = 6) -> str:
-    """Devices in a sentence, the first few of many."""
     every = list(devices)
     text = ", ".join(called(i, names) for i in every[:most])
     return f"{text} and {len(every) - most:,} more" if len(every) > most else text

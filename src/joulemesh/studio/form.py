@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["describe_field", "form", "written"]
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -83,7 +81,6 @@ def form() -> dict[str, Any]:
 
 
 def _profiles() -> dict[str, list[dict[str, str]]]:
-    """Hardware and radios to pick, each with what it is."""
     kinds = {"devices.profile": DEVICES, "network.profile": RADIOS}
     return {
         field: [{"name": name, "summary": find(name).summary} for name in names]
@@ -119,7 +116,6 @@ def describe_field(
 
 
 def _label(name: str, unit: str) -> str:
-    """A field's name in words, without the unit that stands beside its value."""
     own = name.partition(".")[2] or name
     if unit:
         ends = ("_dbm_per_hz", "_j_per_bit", "_hz", "_bps", "_db", "_j", "_m", "_s", "_w")
@@ -136,7 +132,6 @@ def written(value: Any) -> str:
 
 
 def _kinds(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The kinds of values that a field takes, one after another, references followed."""
     if "$ref" in schema:
         place: Any = whole
         for step in schema["$ref"].removeprefix("#/").split("/"):
@@ -154,7 +149,6 @@ def _choices(kind: Mapping[str, Any]) -> list[Any]:
 
 
 def _range(kinds: list[Mapping[str, Any]]) -> str:
-    """The numbers that are taken, in words."""
     found = next((one for one in kinds if one.get("type") in ("number", "integer")), None)
     if found is None:
         return ""

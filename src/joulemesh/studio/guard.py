@@ -7,8 +7,6 @@ every request needs the token, a Host that is the loopback's, and no other page'
 
 from __future__ import annotations
 
-__all__ = ["HEADERS", "Guard"]
-
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["Jobs", "main"]
-
-import asyncio
 import contextlib
 import json
 import math
 import os
+import queue
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.base.optional import run_file
@@ -25,7 +23,7 @@ from joulemesh.scenario import Scenario
 _GRACE_S = 6.0  # for which a tab may be gone: a page that is loaded again
 _MOST_JOBS = 2
 
-Queue = asyncio.Queue[tuple[str, Any]]
+Queue: TypeAlias = "queue.SimpleQueue[tuple[str, Any]]"
 
 
 @dataclass(eq=False)
@@ -50,7 +48,7 @@ class Jobs:
     def __init__(self, load: Sequence[Path] = ()) -> None:
         self._load = [str(path) for path in load]
         self._jobs: dict[str, Job] = {}
-        self._listeners: dict[str, list[tuple[Queue, asyncio.AbstractEventLoop]]] = {}
+        self._listeners: dict[str, list[Queue]] = {}
         self._lock = threading.Lock()
 
     def start(self, tab: str, kind: str, scenario: Scenario, order: Mapping[str, Any]) -> None:
@@ -84,7 +82,6 @@ class Jobs:
         threading.Thread(target=self._follow, args=(tab, job), daemon=True).start()
 
     def _follow(self, tab: str, job: Job) -> None:
-        """Pass on what a process tells, until it ends."""
         self._tell(tab, job, "job", {"kind": job.kind, "state": "started"})
         assert job.process.stdout is not None
         last = "started"
@@ -108,9 +105,8 @@ class Jobs:
                 return
             job.history.append((name, data))
             listeners = list(self._listeners.get(tab, ()))
-        for queue, loop in listeners:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(queue.put_nowait, (name, data))
+        for listener in listeners:
+            listener.put((name, data))
 
     def stop(self, tab: str) -> None:
         """End a tab's job, if it has one."""
@@ -120,29 +116,32 @@ class Jobs:
             job.end()
 
     def close(self) -> None:
-        """End all jobs."""
+        """End all jobs, and tell their listeners."""
         with self._lock:
             jobs = list(self._jobs.values())
+            listeners = [one for every in self._listeners.values() for one in every]
         for job in jobs:
             job.end()
+        for listener in listeners:
+            listener.put(("closing", {}))
 
     @contextlib.contextmanager
     def listen(self, tab: str) -> Iterator[Queue]:
         """What a tab's job tells, from its beginning; a job whose tab is gone is ended soon."""
-        queue: Queue = asyncio.Queue()
-        loop = asyncio.get_running_loop()
-        entry = (queue, loop)
+        listener: Queue = queue.SimpleQueue()
         with self._lock:
-            self._listeners.setdefault(tab, []).append(entry)
+            self._listeners.setdefault(tab, []).append(listener)
             job = self._jobs.get(tab)
             for event in () if job is None else job.history:
-                queue.put_nowait(event)
+                listener.put(event)
         try:
-            yield queue
+            yield listener
         finally:
             with self._lock:
-                self._listeners[tab].remove(entry)
-            loop.call_later(_GRACE_S, self._end_if_alone, tab)
+                self._listeners[tab].remove(listener)
+            timer = threading.Timer(_GRACE_S, self._end_if_alone, (tab,))
+            timer.daemon = True
+            timer.start()
 
     def _end_if_alone(self, tab: str) -> None:
         with self._lock:
@@ -152,7 +151,6 @@ class Jobs:
 
 
 def _options(order: Mapping[str, Any]) -> dict[str, Any]:
-    """How much to train: seeds, and for tuning what to look for and how many candidates."""
     options: dict[str, Any] = {}
     for name, most in (("seeds", 20), ("candidates", 500)):
         if name in order:
@@ -191,7 +189,6 @@ def main() -> None:
 
 
 def _watch() -> None:
-    """End with whoever asked."""
     while sys.stdin.read(4096):
         pass
     os._exit(1)

@@ -1,114 +1,137 @@
-"""Serving the page on the loopback interface until somebody ends it."""
+"""Pages on the loopback interface: the studio, and a fleet at work.
+
+Threads of the standard library serve them, so that a small device can do it too: one page asks a
+few times a second, and nobody else is answered (`joulemesh.studio.guard`).
+"""
 
 from __future__ import annotations
 
-__all__ = ["Address", "serve"]
-
-import asyncio
 import errno
 import secrets
-import socket
-import tempfile
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from joulemesh.base.errors import JoulemeshError
-from joulemesh.base.optional import require
-from joulemesh.scenario import Scenario
+from joulemesh.studio.guard import HEADERS, Guard
 
 _HOST = "127.0.0.1"
+_PATIENCE_S = 10.0  # for a request to arrive
+_MOST_BYTES = 16 << 20  # of a request: a pasted table of 100,000 devices
+_JSON = "application/json"
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where the page is."""
+class Answer:
+    """What a request gets."""
 
-    port: int  # on the loopback interface
-    token: str  # that the address ends in
+    content: str | Iterator[str]  # the parts of a stream of events one after another
+    kind: str = _JSON
+    status: int = 200
+    policy: bool = True  # the server's; False for a page that has its own
+
+    @classmethod
+    def refusal(cls, status: int, why: str) -> Answer:
+        return cls(why, "text/plain", status)
+
+
+class PageServer:
+    """Serves what ``respond`` gives for the path behind the token and, of a POST, its body."""
+
+    def __init__(self, respond: Callable[[str, bytes | None], Answer], port: int = 0) -> None:
+        self._respond = respond
+        self._server = _listen(self._handler(), port)
+        self.port = int(self._server.server_address[1])
+        self._guard = Guard(secrets.token_urlsafe(24), self.port)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
+        self._thread.start()
 
     @property
     def url(self) -> str:
-        """What a browser opens."""
-        return f"http://{_HOST}:{self.port}/{self.token}/"
+        return f"http://{_HOST}:{self.port}/{self._guard.token}/"
 
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
 
-def serve(
-    scenario: Scenario,
-    *,
-    path: Path | None = None,
-    port: int = 0,
-    load: Sequence[Path] = (),
-    ready: Callable[[Address], None] | None = None,
-) -> None:
-    """Serve the studio until it is interrupted."""
-    uvicorn = require("uvicorn", "joulemesh studio")
-    require("starlette", "joulemesh studio")
-    from joulemesh.studio.app import Studio, make_app
-    from joulemesh.studio.guard import Guard
-    from joulemesh.studio.jobs import Jobs
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        outer = self
 
-    with _socket(port) as listening, tempfile.TemporaryDirectory(prefix="joulemesh-") as folder:
-        address = Address(listening.getsockname()[1], secrets.token_urlsafe(24))
-        guard = Guard(address.token, address.port)
-        studio = Studio(scenario, path, Path(folder), guard, Jobs(load))
-        config = uvicorn.Config(
-            make_app(studio),
-            log_level="error",
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            ws="none",
-            timeout_graceful_shutdown=1,
-        )
+        class Handler(BaseHTTPRequestHandler):
+            timeout = _PATIENCE_S  # and one request for each connection, which ends with the server
+
+            def do_GET(self) -> None:
+                _send(self, outer._answer(self))
+
+            def do_POST(self) -> None:
+                self.do_GET()
+
+            def log_message(self, *words: Any) -> None:
+                """Say nothing."""
+
+        return Handler
+
+    def _answer(self, request: BaseHTTPRequestHandler) -> Answer:
+        token, _, path = request.path.partition("?")[0].lstrip("/").partition("/")
+        if not token:
+            return Answer.refusal(404, "there is no such page")
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        why = self._guard.refusal(token, headers)
+        if why is not None:
+            return Answer.refusal(403, why)
+        body = _body(request, headers) if request.command == "POST" else None
         try:
-            asyncio.run(_serve(_server(uvicorn, studio)(config), listening, address, ready))
-        except KeyboardInterrupt:
-            pass
-        finally:
-            studio.jobs.close()
+            return body if isinstance(body, Answer) else self._respond(path, body)
+        except JoulemeshError as error:
+            return Answer.refusal(503, str(error))
 
 
-def _server(uvicorn: Any, studio: Any) -> Any:
-    """A server that tells its open streams when it is to end, so that they do not delay it."""
-
-    class Server(uvicorn.Server):  # type: ignore[misc]
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            studio.jobs.close()
-            studio.closing.set()
-            super().handle_exit(sig, frame)
-
-    return Server
-
-
-async def _serve(
-    server: Any, listening: socket.socket, address: Address, ready: Callable[[Address], None] | None
-) -> None:
-    running = asyncio.ensure_future(server.serve(sockets=[listening]))
-    while not server.started and not running.done():
-        await asyncio.sleep(0.01)
-    if ready is not None and not running.done():
-        ready(address)
-    await running
+def _body(request: BaseHTTPRequestHandler, headers: dict[str, str]) -> bytes | Answer:
+    if headers.get("content-type", "").partition(";")[0] != _JSON:
+        return Answer.refusal(415, "an order is JSON")
+    size = headers.get("content-length", "")
+    if not size.isdecimal():
+        return Answer.refusal(411, "the request does not say how long it is")
+    if int(size) > _MOST_BYTES:
+        return Answer.refusal(413, "that is more than 16 MiB")
+    return request.rfile.read(int(size))
 
 
-def _socket(port: int) -> socket.socket:
-    """A socket that listens on loopback."""
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _send(request: BaseHTTPRequestHandler, answer: Answer) -> None:
+    request.send_response(answer.status)
+    for name, value in HEADERS.items():
+        if answer.policy or name != "Content-Security-Policy":
+            request.send_header(name, value)
+    request.send_header("Content-Type", f"{answer.kind}; charset=utf-8")
+    if isinstance(answer.content, str):
+        data = answer.content.encode()
+        request.send_header("Content-Length", str(len(data)))
+        request.end_headers()
+        request.wfile.write(data)
+        return
+    request.end_headers()
+    with suppress(OSError):  # the page was closed
+        for part in answer.content:
+            request.wfile.write(part.encode())
+            request.wfile.flush()
+
+
+def _listen(handler: type[BaseHTTPRequestHandler], port: int) -> ThreadingHTTPServer:
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A browser that goes away in the middle is no news."""
+
     try:
-        made.bind((_HOST, port))
+        return Server((_HOST, port), handler)
     except OSError as error:
-        made.close()
-        if error.errno == errno.EADDRINUSE:
-            raise JoulemeshError(
-                f"port {port} is in use; end what listens there, or choose another --port "
-                "(0 takes any that is free)"
-            ) from None
+        why = "is in use" if error.errno == errno.EADDRINUSE else f"is refused ({error.strerror})"
         raise JoulemeshError(
-            f"cannot listen on port {port}: {error.strerror}; choose another --port"
+            f"port {port} {why}; end what listens there, or choose another --port (0 takes any "
+            "that is free)"
         ) from None
-    made.listen(128)
-    return made

@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "COLUMNS",
-    "MOST_ROWS",
-    "PLACED",
-    "device_table",
-    "folded",
-    "table_text",
-    "with_cells",
-    "with_table",
-]
-
 import csv
 import io
 from collections.abc import Mapping, Sequence
@@ -158,7 +147,6 @@ def _figure(column: str, cell: str | float) -> float:
 
 
 def _all_figures(scenario: Scenario, column: str) -> list[float]:
-    """What every device has in a column, however it is given."""
     if column in ("x_m", "y_m"):
         return _listed(build_graph(scenario).positions_m[:, int(column == "y_m")])
     value = _given(scenario, column)

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Document",
-    "FleetSource",
-    "Glimpse",
-    "NodeSource",
-    "PageServer",
-    "Source",
-    "render_watch",
-    "serve_node",
-    "watch_fleet",
-]
-
 import asyncio
-import errno
 import json
 import math
-import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -44,7 +28,7 @@ from joulemesh.deploy.record.history import (
 )
 from joulemesh.deploy.record.receipt import Costs, Receipt, planned, planned_again
 from joulemesh.planning.static import plan_of
-from joulemesh.studio.guard import HEADERS, Guard
+from joulemesh.studio.server import Answer, PageServer
 from joulemesh.views.deployment import CHARTS, Curve, DeploymentView, chart_data, event_words
 from joulemesh.views.page import render_page
 from joulemesh.views.words import Subject
@@ -181,7 +165,6 @@ class Document:
         return self._after[1]
 
     def _events(self, histories: Sequence[History]) -> list[list[Any]]:
-        """The newest events of all devices, newest first: when, who, what."""
         found = sorted((event for one in histories for event in one.events), key=lambda e: -e.at)
         names = self.fleet.names
         return [
@@ -274,7 +257,6 @@ class FleetSource:
                 group.create_task(ask(one))
 
     async def _reload(self) -> None:
-        """Take up new addresses: fleets on one machine get other ports at each start."""
         while True:
             await asyncio.sleep(_RELOAD_S)
             with suppress(JoulemeshError):  # it is being written
@@ -339,95 +321,26 @@ class NodeSource:
         ]
 
 
-_HOST = "127.0.0.1"
 _CALM_S = 0.5  # a document serves all who ask within this time
-_PATIENCE_S = 10.0  # for a request to arrive
 
 
-class PageServer:
-    """A page and what it asks for."""
+class WatchPage:
+    """Answers with the page of a fleet at work, and with newer data for it."""
 
-    def __init__(
-        self, page: Callable[[Any], str], document: Callable[[], Any], port: int = 0
-    ) -> None:
-        self._page, self._document = page, document
-        self._token, self._lock = secrets.token_urlsafe(24), threading.Lock()
+    def __init__(self, title: str, document: Callable[[], Any]) -> None:
+        self._title, self._document, self._lock = title, document, threading.Lock()
         self._made: tuple[float, Any] = (-_CALM_S, None)
-        self._server = self._listen(port)
-        self.port = self._server.server_address[1]
-        self._guard = Guard(self._token, int(self.port))
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
-        self._thread.start()
 
-    @property
-    def url(self) -> str:
-        return f"http://{_HOST}:{self.port}/{self._token}/"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def _listen(self, port: int) -> ThreadingHTTPServer:
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = _PATIENCE_S  # and one request for each connection, which ends with the server
-
-            def do_GET(self) -> None:
-                outer._answer(self)
-
-            def log_message(self, *words: Any) -> None:
-                """Say nothing."""
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                """A browser that goes away in the middle is no news."""
-
-        try:
-            return Server((_HOST, port), Handler)
-        except OSError as error:
-            why = "is in use" if error.errno == errno.EADDRINUSE else f"({error.strerror})"
-            raise JoulemeshError(
-                f"cannot listen on port {port}: it {why}; choose another, or 0 for any that is free"
-            ) from None
-
-    def _answer(self, request: BaseHTTPRequestHandler) -> None:
-        token, _, rest = request.path.partition("?")[0].lstrip("/").partition("/")
-        names = {name.lower(): value for name, value in request.headers.items()}
-        why = self._guard.refusal(token, names)
-        if why is not None:
-            return _send(request, HTTPStatus.FORBIDDEN, "text/plain", why)
-        if rest not in ("", "data"):
-            return _send(request, HTTPStatus.NOT_FOUND, "text/plain", "there is no such page")
-        try:
-            document = self._newest()
-        except JoulemeshError as error:
-            return _send(request, HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error))
-        if rest == "data":
-            text = json.dumps(document, allow_nan=False, separators=(",", ":"))
-            return _send(request, HTTPStatus.OK, "application/json", text)
-        return _send(request, HTTPStatus.OK, "text/html", self._page(document))
-
-    def _newest(self) -> Any:
+    def respond(self, path: str, body: bytes | None) -> Answer:
+        if path not in ("", "data") or body is not None:
+            return Answer.refusal(404, "there is no such page")
         with self._lock:
             if time.monotonic() - self._made[0] >= _CALM_S:
                 self._made = (time.monotonic(), self._document())
-            return self._made[1]
-
-
-def _send(request: BaseHTTPRequestHandler, status: HTTPStatus, kind: str, text: str) -> None:
-    data = text.encode()
-    request.send_response(status)
-    for name, value in HEADERS.items():
-        if name != "Content-Security-Policy" or kind != "text/html":  # the page has its own
-            request.send_header(name, value)
-    request.send_header("Content-Type", f"{kind}; charset=utf-8")
-    request.send_header("Content-Length", str(len(data)))
-    request.end_headers()
-    request.wfile.write(data)
+            document = self._made[1]
+        if path == "data":
+            return Answer(json.dumps(document, allow_nan=False, separators=(",", ":")))
+        return Answer(render_watch(self._title, document), "text/html", policy=False)
 
 
 def render_watch(title: str, document: Any) -> str:
@@ -452,7 +365,8 @@ def watch_fleet(
 ) -> None:
     document = Document(Fleet.load(folder), curve, notes)
     with FleetSource(folder) as source:
-        server = _serve(document, source, port)
+        page = WatchPage(document.title, lambda: document.made(source.look()))
+        server = PageServer(page.respond, port)
         try:
             ready(server.url)
             wait()
@@ -478,16 +392,8 @@ def serve_node(
             return planned.made(source.look())
 
         title = Fleet.load(folder).folder.resolve().name
-        server = PageServer(lambda found: render_watch(title, found), document, port)
+        server = PageServer(WatchPage(title, document).respond, port)
         say(f"page at {server.url}")
         return server.close
 
     return start
-
-
-def _serve(document: Document, source: Source, port: int) -> PageServer:
-    return PageServer(
-        lambda found: render_watch(document.title, found),
-        lambda: document.made(source.look()),
-        port,
-    )

@@ -179,14 +179,12 @@ def iteration_data(plan: Plan, iteration: int, most: int = _MOST_BARS) -> dict[s
 
 
 def _draft(plan: Plan, iteration: int, most: int) -> Draft:
-    """Every message, or with many of them every transmission of the pattern."""
     route = plan.route(iteration)
     crowded = route is not None and 2 * route.count > most
     return Draft(plan, iteration, merged=crowded)
 
 
 def _last(draft: Draft, most: int) -> list[int]:
-    """All devices, or of many those that finish last, by their numbers."""
     devices, bars = len(draft.counts), int(draft.counts.sum()) + len(draft.resting)
     if devices <= _MOST_LANES and bars <= most:
         return list(range(devices))
@@ -197,7 +195,6 @@ def _last(draft: Draft, most: int) -> list[int]:
 
 
 def _short(chart: Gantt) -> dict[str, Any]:
-    """As plain values, the figures of the bars with few digits."""
     data = chart.to_dict()
     for bar in data["bars"]:
         for name in ("ready_s", "start_s", "end_s", "joules"):
@@ -231,7 +228,6 @@ def map_data(plan: Plan) -> dict[str, Any]:
 
 
 def _dots(plan: Plan, used: IntArray) -> dict[str, Any]:
-    """Every device, and its links as far as they can be told apart."""
     edges = plan.world.graph.edges
     other = np.setdiff1d(np.arange(len(edges)), used)
     other = other[every(len(other), _MOST_LINKS)]
@@ -255,7 +251,6 @@ def _dots(plan: Plan, used: IntArray) -> dict[str, Any]:
 
 
 def _cells(plan: Plan, used: IntArray) -> dict[str, Any]:
-    """How many devices stand in each cell of a grid, and how many links join two cells."""
     graph, at = plan.world.graph, plan.world.graph.positions_m
     corner, size = at.min(axis=0), max(float(np.ptp(at, axis=0).max()), 1e-9)
     square = np.clip(((at - corner) / size * _ACROSS).astype(int), 0, _ACROSS - 1)
@@ -562,7 +557,6 @@ def _present(found: Mapping[str, Any], *lines: tuple[str, str, str, str]) -> lis
 
 
 def _of_metric(found: Mapping[str, Any], metric: Metric, key: str) -> dict[str, Any]:
-    """A metric of the mean model and of the devices' own, with their range."""
     mean, own = f"test_{metric.name}", f"device_{metric.name}_mean"
     least, most = (f"device_{metric.name}_{end}" for end in ("min", "max"))
     together = metric.devices and _agree(found, mean, own, least, most)
@@ -580,7 +574,6 @@ def _of_metric(found: Mapping[str, Any], metric: Metric, key: str) -> dict[str, 
 
 
 def _agree(found: Mapping[str, Any], mean: str, own: str, *ends: str) -> bool:
-    """Has every device the mean model, as after exact exchanges?"""
     if not {mean, own, *ends} <= set(found):
         return False
 
@@ -602,7 +595,6 @@ def _counts(found: Mapping[str, Any], name: str) -> list[int]:
 
 
 def _samples(found: Mapping[str, Any], name: str) -> str:
-    """Samples of all evaluations but the last, which takes the whole test set."""
     own = _counts(found, name)
     if not own or name in ("consensus", "drift"):
         return ""

@@ -261,13 +261,11 @@ def _rests_on(study: Comparison) -> str:
 
 
 def _about(name: str) -> tuple[str, str, str]:
-    """What a method does, in a line, and who proposed it."""
     said, citation = about(name)
     return name, said or "No description is registered.", str(citation) if citation else ""
 
 
 def _notes(study: Comparison) -> list[tuple[str, list[str]]]:
-    """What a reader should know of the data and of each method."""
     said = [("data", study.notes), *((entry.name, entry.remarks) for entry in study.entries)]
     notes: dict[str, list[str]] = {}
     for names, note in gathered(said):

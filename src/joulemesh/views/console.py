@@ -65,7 +65,6 @@ def show_plan(plan: Plan, console: Console) -> None:
 
 
 def _detail(plan: Plan) -> str:
-    """Where a tree has its root, or how far gossip leaves the devices apart."""
     scheme, root = plan.timeline.scheme, plan.timeline.route.root
     if scheme.exact:
         return f", root at {plan.name(root)}" if root >= 0 else ""

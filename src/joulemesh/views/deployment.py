@@ -219,7 +219,6 @@ def _spread(
 
 
 def _axes(costs: Costs, iterations: NDArray[np.int64]) -> dict[str, Any]:
-    """Joules and seconds of the fleet after some iterations."""
     joules, seconds = _fleet(costs, np.arange(costs.rounds.shape[1]))
     return {
         "iterations": iterations.tolist(),
@@ -239,7 +238,6 @@ def _fleet(costs: Costs, devices: NDArray[np.int64]) -> tuple[FloatArray, FloatA
 
 
 def _costs(view: DeploymentView) -> dict[str, Any]:
-    """Joules and seconds of the devices whose journals there are, all three kinds."""
     receipt = view.receipt
     there = np.flatnonzero(np.isfinite(receipt.spent_j))
     when = np.unique(np.concatenate([[0], every(receipt.iterations, _MOST_POINTS) + 1]))
@@ -315,7 +313,6 @@ def _sum(values: FloatArray) -> FloatArray:
 
 
 def _cells(view: DeploymentView) -> dict[str, Any]:
-    """Heat maps of devices × iterations: metered figures, and their ratio to the planned ones."""
     receipt = view.receipt
     maps = {}
     for name in ("joules", "seconds"):
@@ -360,7 +357,6 @@ def _packed(levels: FloatArray) -> str:
 
 
 def _timeline(view: DeploymentView) -> dict[str, Any]:
-    """When each node was up, and what it noted, in seconds since the first start."""
     begin = _begin(view.histories)
     noted = [event for one in view.histories for event in one.events if _marked(event)]
     shown = [noted[k] for k in every(len(noted), _MOST_MARKS)] if noted else []
@@ -417,7 +413,6 @@ def event_words(event: Event, names: Sequence[str]) -> str:
 
 
 def _missed(pairs: Any, names: Sequence[str]) -> str:
-    """The devices among (step, sender)s, by their names."""
     try:
         senders = dict.fromkeys(names[int(sender)] for _, sender in pairs)
     except (IndexError, TypeError, ValueError):
@@ -465,7 +460,6 @@ def _joules(view: DeploymentView) -> tuple[float, float]:
 
 
 def _reached(view: DeploymentView) -> tuple[float, float, int] | None:
-    """The last accuracy measured: mean and worst device, and after which iteration."""
     iterations, values = accuracies(view.histories)
     if not len(iterations):
         return None
@@ -615,7 +609,6 @@ def devices(view: DeploymentView) -> Table:
 
 
 def _columns(first: str, figures: Sequence[str], *last: str) -> list[Column]:
-    """Columns of figures between those of words."""
     words = [Column(first, figures=False)] if first else []
     return [*words, *map(Column, figures), *(Column(name, figures=False) for name in last)]
 

@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "DASHES",
-    "MARKERS",
-    "comparison_figure",
-    "curve_look",
-    "legend_columns",
-    "literal",
-    "sweep_figure",
-    "tuning_figure",
-]
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -210,7 +199,6 @@ def sweep_figure(study: Sweep, y: str | None = None, width: str | float | None =
 
 
 def _scale(panels: Sequence[Panel], figure: Column) -> tuple[float, str]:
-    """By what figures are divided, and the unit that they then have."""
     if figure.share:
         return 0.01, "%"
     tops = [np.nanmax(line.mean + line.half) for panel in panels for line in panel.lines]

@@ -228,7 +228,6 @@ def _remarks(one: Standing) -> Text:
 
 
 def _trouble(text: str) -> Text:
-    """What a device said, perhaps a foreign one: nothing of it may steer the terminal."""
     return Text(printable(text), _TROUBLE)
 
 

@@ -223,7 +223,6 @@ def bibtex(used: Sequence[Used], *, version: str) -> str:
 
 
 def _wanted(used: Sequence[Used]) -> dict[Citation, list[str]]:
-    """Every publication once, with what it is for."""
     wanted: dict[Citation, list[str]] = {}
     for one in used:
         for cited in one.citations:
@@ -261,7 +260,6 @@ def _plain(text: str) -> str:
 
 
 def _keys(citations: Sequence[Citation]) -> dict[Citation, str]:
-    """Keys, with a number behind those that others have already."""
     keys: dict[Citation, str] = {}
     for cited in citations:
         key, count = entry_key(cited), 1
@@ -320,7 +318,6 @@ _TO_TARGET = ("energy_to_target_j", "time_to_target_s")
 
 
 def _measures(study: Comparison | Sweep) -> list[Measure]:
-    """What a paper shows of the columns: those of figures, without their differences."""
     metric, counted = study.metric, isinstance(study, Comparison)
     return [
         one
@@ -381,7 +378,6 @@ def sweep_table(study: Sweep, *, narrow: bool = False) -> str:
 
 
 def _value_table(field: Varied, k: int) -> str:
-    """A value of a varied field, in the unit of its column."""
     return f"{field.values[k] / scale_of(field)[0]:.4g}" if field.numeric else words_of(field, k)
 
 
@@ -408,7 +404,6 @@ def _without(study: Sweep, method: str) -> str:
 
 
 def _scale(column: Measure, rows: Sequence[dict[str, Any]]) -> tuple[float, str]:
-    """What figures of a column are divided by, and the unit that remains."""
     if column.unit in ("", "%"):
         return 0.01 if column.unit else 1.0, column.unit
     known = [row[column.key] for row in rows if row[column.key] is not None]
@@ -416,7 +411,6 @@ def _scale(column: Measure, rows: Sequence[dict[str, Any]]) -> tuple[float, str]
 
 
 def _column(column: Measure, rows: Sequence[dict[str, Any]], narrow: bool) -> Column:
-    """The column of a paper: its heading has the unit that its figures are divided by."""
     unit, name = escape(_scale(column, rows)[1]), column.label
     behind = f" [{unit}]" if unit else ""
     if narrow and " " in name:
@@ -508,6 +502,5 @@ def _notes_table(study: Comparison, tests: dict[str, Judgement], baseline: str |
 
 
 def _open(study: Comparison) -> str:
-    """What evaluations leave open of energy and time to the target."""
     unsure = open_text(study.table())
     return f" What it takes to reach it is {unsure}." if unsure else ""

@@ -6,8 +6,6 @@ asterisks. Whatever a generated page takes from data passes through `escape`, or
 
 from __future__ import annotations
 
-__all__ = ["Markdown", "code", "escape", "table"]
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -65,7 +65,6 @@ def notebook_html(value: Scenario | Plan | Result | Comparison) -> str:
 
 
 def _of_scenario(scenario: Scenario) -> dict[str, Any]:
-    """What is asked, in one sentence, and every field that was set."""
     rows, origins, network = [], scenario.origins(), scenario.network
     named = origins["network.profile"].kind == "given"
     filled = None if named else Origin("profile", str(network.profile))
@@ -111,7 +110,6 @@ def _time_words(budget: Budget) -> str:
 
 
 def _of_plan(plan: Plan) -> dict[str, Any]:
-    """The plan in one sentence, its figures, the map, rounds over time, and the devices."""
     summary = Summary(float(plan.spent_j.sum()), plan.time_s)
     mean = plan.rounds.sum(axis=1) / np.maximum(plan.active.sum(axis=1), 1)
     at = every(plan.iterations, _MOST_POINTS)
@@ -129,7 +127,6 @@ def _of_plan(plan: Plan) -> dict[str, Any]:
 
 
 def _of_result(result: Result) -> dict[str, Any]:
-    """A run in one sentence, its figures, its score over the iterations, and the devices."""
     account, seeds = result.account, result.seeds
     costs = float(result.energy_j[-1].mean()), float(result.time_s[-1].mean())
     summary = Summary.of(*costs, result.final, result.setup_s + result.trained_s, result.trained_s)
@@ -157,7 +154,6 @@ def _of_result(result: Result) -> dict[str, Any]:
 
 
 def _of_comparison(study: Comparison) -> dict[str, Any]:
-    """The table of methods, how to read it, and their curves."""
     chart = curves_of_methods(study)
     drawn = [] if chart is None else [_sketch(chart, "joules")]
     caption = f"test {study.metric.label} by joules of all devices, mean and 95 % interval"
@@ -173,7 +169,6 @@ def _of_comparison(study: Comparison) -> dict[str, Any]:
 
 
 def _sketch(chart: dict[str, Any], axis: str = "iterations") -> dict[str, Any]:
-    """A chart's first curves as paths of a small drawing, with the ends of its axes."""
     along, places = chart["along"][0], [one[axis] for one in chart["points"]]
     lines = [one for one in along["lines"] if "mean" in one]
     ends = [v for one in lines for name in ("mean", "low", "high") for v in one.get(name, ())]
@@ -220,7 +215,6 @@ def _sketch(chart: dict[str, Any], axis: str = "iterations") -> dict[str, Any]:
 
 
 def _map(plan: Plan) -> dict[str, Any]:
-    """Devices in the colour of what binds them, links, and the route on top."""
     kinds = [kind for kind in BINDING_KINDS if (plan.binding == kind).any()]
     made: dict[str, Any] = {
         "size": (_SIDE, _SIDE),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["asset", "fragment", "policy", "render_page"]
-
 import base64
 import hashlib
 import json
@@ -88,6 +86,5 @@ def _digest(text: str) -> str:
 
 
 def _embedded(data: Any) -> str:
-    """JSON that may stand inside a script element, whatever text is in it."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     return text.replace("<", "\\u003c")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Links", "draw_energy", "draw_map", "energy_bands", "map_image", "plan_figure"]
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -141,7 +139,6 @@ def _lines(
 
 
 def _pen(strokes: int) -> NDArray[np.uint8]:
-    """Codes of a path of so many separate strokes."""
     return np.tile(np.array([Path.MOVETO, Path.LINETO], np.uint8), strokes)
 
 

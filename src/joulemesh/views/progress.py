@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Display", "Pace", "ProgressBar", "facts", "progress_line"]
-
 import html
 import math
 import sys

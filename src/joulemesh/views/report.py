@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ReportView", "Summary", "evaluated", "render_report", "write_report"]
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -135,7 +133,6 @@ def events(plan: Account) -> tuple[str, Table]:
 
 
 def _words(*names: str) -> list[Column]:
-    """Columns of words."""
     return [Column(name, figures=False) for name in names]
 
 
@@ -191,7 +188,6 @@ def devices(plan: Account, most: int = _MOST_ROWS) -> Table:
 
 
 def _span(rounds: NDArray[np.int64]) -> str:
-    """The fewest and the most."""
     if not len(rounds):
         return "none"
     low, high = int(rounds.min()), int(rounds.max())
@@ -345,7 +341,6 @@ def render_report(view: ReportView) -> str:
 
 
 def _answer(view: ReportView) -> list[tuple[str, str]]:
-    """What binds and what would help, why devices average as they do, and the run's notes."""
     account, notes = view.plan, dict.fromkeys((*view.plan.notes, *view.notes))
     lines = [("why note", note) for note in notes if note != view.answer]
     if isinstance(account, Plan):

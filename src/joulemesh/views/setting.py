@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Sizes", "comparison_methods", "run_methods"]
-
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -93,7 +91,6 @@ def _paragraph(parts: Sequence[str]) -> str:
 
 
 def _notes(notes: Sequence[str]) -> str:
-    """What a reader should know, a paragraph each."""
     return "".join(f"\n{_paragraph([f'Note: {note}.'])}" for note in notes)
 
 
@@ -154,7 +151,6 @@ def _radio(network: Network) -> str:
 
 
 def _messages(scenario: Scenario) -> Iterator[str]:
-    """What packets and messages cost besides their bits, and what the radio is assumed to do."""
     network, devices = scenario.network, scenario.devices
     if network.header_bits or network.packet_s:
         yield (
@@ -260,7 +256,6 @@ def _software(versions: Mapping[str, str], keys: Keys) -> str:
 
 
 def _trained(versions: Mapping[str, str]) -> str:
-    """By which libraries models were trained and measured."""
     libraries = list(filter(None, versions.get("trained_by", "jax").split(", ")))
     trained = _named(versions, [one for name in libraries for one in (name, f"{name}lib")])
     if not trained:
@@ -272,24 +267,20 @@ def _trained(versions: Mapping[str, str]) -> str:
 
 
 def _named(versions: Mapping[str, str], names: Sequence[str]) -> list[str]:
-    """Packages with their versions, those of them that are known."""
     return [f"{TITLES.get(name, name)} {versions[name]}" for name in names if name in versions]
 
 
 def _cited(keys: Keys, what: str) -> str:
-    """The references of something, behind its name."""
     found = keys.get(what, ())
     return f" [{', '.join(found)}]" if found else ""
 
 
 def _span(values: Any, unit: str) -> str:
-    """A figure, or from the least to the most."""
     low, high = (si(float(end), unit) for end in (np.min(values), np.max(values)))
     return low if low == high else f"{low} to {high}"
 
 
 def _listed(seeds: Sequence[int]) -> str:
-    """Seeds in few words."""
     if len(seeds) == 1:
         return f"seed {seeds[0]}"
     if list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["figure_bytes", "pgf_files", "save_figure", "styled", "styled_as"]
-
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence

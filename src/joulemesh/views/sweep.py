@@ -98,19 +98,16 @@ def panel_of(study: Sweep, field: int, figure: str | None = None) -> Panel:
 
 
 def _first(array: FloatArray, field: int) -> FloatArray:
-    """[values of the field, settings of the others, methods, seeds]."""
     front = np.moveaxis(array, field, 0)
     return front.reshape(front.shape[0], -1, *front.shape[-2:])
 
 
 def _known(cells: FloatArray, scores: FloatArray) -> BoolArray:
-    """[V, settings, methods]: is there a figure of every seed that ran?"""
     ran, there = np.isfinite(scores), np.isfinite(cells)
     return np.asarray(there.any(axis=-1) & (there | ~ran).all(axis=-1))
 
 
 def _balanced(known: BoolArray) -> BoolArray:
-    """[settings]: in which is there a figure at every value that has one in some setting?"""
     values = known.any(axis=1)
     return np.asarray(known[values].all(axis=0))
 
@@ -342,7 +339,6 @@ def _terms(study: Sweep) -> str:
 
 
 def _data(study: Sweep, shown: Sequence[Figure]) -> dict[str, Any]:
-    """What the page's script draws."""
     fields = [
         {
             "name": one.name,

@@ -7,8 +7,6 @@ plain values: `joulemesh.study.runs.Table`.
 
 from __future__ import annotations
 
-__all__ = ["NONE", "Cell", "Column", "Measure", "Table"]
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias

@@ -248,7 +248,6 @@ def _seeds(count: int) -> str:
 
 
 def _data(found: Tuned) -> dict[str, Any]:
-    """What the page's script draws."""
     judged = [
         (number, one)
         for number, rung in enumerate(found.rungs)
