@@ -62,7 +62,7 @@ def test_override_changes_one_field_and_only_that() -> None:
 def test_accounting_and_clock_follow_the_physics_unless_set() -> None:
     def of(**plan: Any) -> tuple[str, str]:
         options = Scenario(plan=plan).plan
-        return options.pays, options.clock
+        return options.pays, options.timed
 
     assert of() == ("transmitter", "critical-path")
     assert of(physics="paper") == ("both-ends", "paper")
@@ -427,7 +427,7 @@ def test_the_paper_preset_is_section_v_a() -> None:
     assert (one.devices.count, one.devices.transmit_power_w, one.devices.cpu_hz) == (20, 1.0, 2e9)
     assert one.devices.cycles_per_sample == (1000.0, 3000.0)
     assert one.network.noise_dbm_per_hz == -174.0
-    assert (one.plan.physics, one.plan.pays, one.plan.clock) == ("paper", "both-ends", "paper")
+    assert (one.plan.physics, one.plan.pays, one.plan.timed) == ("paper", "both-ends", "paper")
     assert plan.work.parameters == 159_010  # MLP 784-200-10
     assert plan.iterations == 400
     assert np.unique(plan.work.round_samples).tolist() == [3000.0]

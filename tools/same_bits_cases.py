@@ -135,8 +135,10 @@ def _devices_joules(entry: Any) -> dict[str, Any]:
 
 # -------------------------------------------------------------------------------------------------
 
-# In the ledger, iteration by iteration; or what was asked, not planned.
-_LEFT_OUT = re.compile("compute_j|exchange_j|receive_j|rounds|active|scenario|origins|operations")
+# In the ledger, iteration by iteration; what was asked, not planned; or what follows from a plan.
+_LEFT_OUT = re.compile(
+    "compute_j|exchange_j|receive_j|rounds|active|scenario|origins|operations|certificate"
+)
 
 
 def _measure_plan(plan: joulemesh.Plan) -> Values:
@@ -484,6 +486,13 @@ _RADIO = (
           network__medium="shared"),
     _plan("waiting, spread over a total time", devices__idle_w=0.4, rounds="spread",
           budget__deadline_s=None, budget__total_s=0.02),
+    _plan("clocks", devices__clock_range=[0.3, 1.0], devices__clock_floor=0.4, clock="auto"),
+    _plan("clocks just in time", devices__clock_range=[0.5, 1.0], clock="just-in-time"),
+    _plan("least joules", devices__clock_range=[0.3, 1.0], goal="joules"),
+    Case("operating points", {"devices.operating_points": "points.csv"},
+         {"points.csv": _each("device,name,step_s,step_j", *(
+             f"{i},{name},{s},{j}" for i in range(6)
+             for name, s, j in (("fast", 1e-4, 4e-3), ("slow", 2.5e-4, 2e-3))))}),
     _plan("measured steps", devices__cycles_per_sample=..., devices__step_s=[1e-4, 3e-4],
           devices__step_j=[1e-3, 4e-3], devices__overhead_s=1e-4),
     _plan("links of a shape", devices__count=8, network__topology="quasi-ring", network__chords=4,

@@ -7,7 +7,16 @@ of 100,000 devices over many like iterations costs the memory of one of them.
 
 from __future__ import annotations
 
-__all__ = ["JOULES", "Ledger", "alike", "charge", "slowest_s", "total_of"]
+__all__ = [
+    "JOULES",
+    "Ledger",
+    "alike",
+    "charge",
+    "just_in_time",
+    "paced_j",
+    "slowest_s",
+    "total_of",
+]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -158,12 +167,21 @@ def charge(
     *,
     own_samples: FloatArray | None = None,
     who: Any = True,
+    window_s: FloatArray | None = None,
 ) -> Ledger:
-    """The ledger of iterations: training, then an exchange, and rest all the while."""
+    """The ledger of iterations: training, then an exchange, and rest all the while.
+
+    ``window_s`` [n] is for how long each iteration trains, if devices use that time to run slower;
+    without it, all run at full clock.
+    """
     # An iteration is as long as its slowest training and the exchange. Whoever takes part draws its
     # power at rest for the whole of it.
     n = exchange.iterations
     rounds = np.asarray(rounds)
+    if window_s is not None:
+        compute_j = paced_j(devices, rounds, window_s)
+        made = replace(exchange, compute_j=compute_j)
+        return made.resting(devices.idle_w, np.asarray(window_s + exchange.seconds), who)
     wide = (n, len(devices.round_energy_j))
     if rounds.ndim < 2 or len(rounds) == 1:
         rounds = np.broadcast_to(rounds, wide[1:] if rounds.ndim < 2 else (1, wide[1]))
@@ -180,7 +198,29 @@ def charge(
     return made.resting(devices.idle_w, np.asarray(seconds), who)
 
 
-def slowest_s(rounds: IntArray, round_s: FloatArray) -> FloatArray:
+def paced_j(devices: DeviceArrays, rounds: ArrayLike, window_s: FloatArray) -> FloatArray:
+    """Joules [n, N] of some rounds whose devices run as slowly as window_s [n] leaves time for."""
+    prices, work = devices.round_prices, np.asarray(rounds)
+    joules = np.empty((len(window_s), len(devices.round_energy_j)))
+    height = max(1, _BLOCK // joules.shape[1])
+    for first in range(0, len(joules), height):
+        rows = slice(first, first + height)
+        taken_s = prices.stretched_s(work[rows], window_s[rows])
+        joules[rows] = prices.joules(work[rows], taken_s)
+    return joules
+
+
+def just_in_time(devices: DeviceArrays, ledger: Ledger) -> Ledger:
+    """A ledger at full clock, with devices that compute no faster than the slowest needs.
+
+    Each finishes what it computes in an iteration when the slowest does, or at its slowest clock.
+    """
+    rounds = ledger.compute_j / devices.round_energy_j
+    paced = paced_j(devices, rounds, slowest_s(rounds, devices.round_latency_s))
+    return replace(ledger, compute_j=np.minimum(paced, ledger.compute_j))
+
+
+def slowest_s(rounds: NDArray[Any], round_s: FloatArray) -> FloatArray:
     """Seconds of the slowest training in each iteration, float64 [n]."""
     height = max(1, _BLOCK // max(1, len(round_s)))  # products of all rows are a plan's memory
     parts = [

@@ -131,6 +131,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "plan.power=": {"devices.power_range_w": [0.1, 1.0]},
     "devices.step_s=": {"devices.step_j": 0.1},
     "devices.step_j=": {"devices.step_s": 0.1},
+    "plan.clock=": {"devices.clock_range": [0.5, 1.0]},
 }
 
 

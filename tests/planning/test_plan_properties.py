@@ -178,7 +178,7 @@ def check_exchange(plan: Plan, t: int, fresh: bool) -> None:
             wanted_j[device] += more
     every = range(len(paid_j))
     assert paid_j.tolist() == pytest.approx([wanted_j[i] for i in every], rel=1e-9)
-    if options.clock == "paper":
+    if options.timed == "paper":
         bits = plan.work.model_bits
         slowest = max(radio.seconds(s, r, bits) for _, s, r, _ in route.messages())
         wanted_s = uses(plan, route, t) * slowest

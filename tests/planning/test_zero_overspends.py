@@ -346,7 +346,7 @@ def gossip_rounds(plan: Plan, t: int) -> int:
 def exchange_s(plan: Plan, t: int, route: Route, radio: Radio) -> float:
     """Eq. `tcp`, or the critical path."""
     messages = list(route.messages())
-    if plan.scenario.plan.clock == "paper":
+    if plan.scenario.plan.timed == "paper":
         devices = int(plan.active[t].sum())
         uses = {"ring": devices - 1, "ring-chunked": 2 * (devices - 1) / devices}
         uses |= {"tree": 2, "tree-chunked": 2}

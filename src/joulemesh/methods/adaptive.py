@@ -68,6 +68,7 @@ def contender_of(name: str, setting: Setting, plan: Plan) -> Contender:
         plan=plan if ledger.iterations == n else None,
         traced=True,
         drawn=plan.drawn is not None,
+        clocked=True,
     )
 
 

@@ -48,6 +48,8 @@ class Contender:
         traced: does it follow the traces of the scenario's devices?
         drawn: where packets are lost, are transmissions and lost messages drawn, and not merely
             priced as expected?
+        clocked: are its joules those of the scenario's clocks (``plan.clock``)? Of others, devices
+            compute no faster than the slowest needs.
         variants: the same method with other values of a parameter that it chose itself, as a user
             would write them: they are tried where learning rates are.
     """
@@ -62,6 +64,7 @@ class Contender:
     plan: Plan | None = None
     traced: bool = False
     drawn: bool = False
+    clocked: bool = False
     variants: tuple[str, ...] = ()
 
     @property

@@ -81,6 +81,7 @@ def star(setting: Setting, places_m: FloatArray | None = None) -> Ground:
         overhead_s=None if devices.overhead_s is None else np.append(devices.overhead_s, nothing),
         receive_power_w=_with_mean(devices.receive_power_w),
         message_j=_with_mean(devices.message_j),
+        clocks=None if devices.clocks is None else devices.clocks.with_server(),
     )
     middle = np.full((1, 2), network.area_m / 2)
     graph = Graph(

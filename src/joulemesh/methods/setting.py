@@ -26,7 +26,7 @@ from joulemesh.base.optional import place_of
 from joulemesh.base.units import counted, duration, energy
 from joulemesh.data import Dataset, spec_for
 from joulemesh.data.load import device_names
-from joulemesh.ledger import Ledger, charge
+from joulemesh.ledger import Ledger, charge, just_in_time
 from joulemesh.methods.base import Contender, FloatArray, IntArray, parsed
 from joulemesh.models.torch_model import NotOfJaxError, TorchModel
 from joulemesh.planning.budget import at_least
@@ -729,7 +729,21 @@ def build(
             "(joulemesh.methods.walk); choose a method that is planned (adaptive, spread, "
             "inverse), or set network.packet_error = 0"
         )
-    return _rounded(setting, made)
+    return _rounded(setting, _just_in_time(setting, made))
+
+
+def _just_in_time(setting: Setting, made: Contender) -> Contender:
+    """The method on processors that run no faster than the slowest needs, if they can.
+
+    A plan has clocks of its own. What batteries gain while a method runs stays as it is.
+    """
+    if setting.ground.clock == "full" or made.clocked:
+        return made
+    devices, settle = setting.world.devices, made.settle
+    reserve = just_in_time(devices, made.reserve)
+    if settle is None:
+        return replace(made, reserve=reserve)
+    return replace(made, reserve=reserve, settle=lambda sent: just_in_time(devices, settle(sent)))
 
 
 def _rounded(setting: Setting, made: Contender) -> Contender:

@@ -402,7 +402,7 @@ class Waiting:
         seconds = np.zeros_like(self.round_s)
         if self.idle_w is None:
             return seconds
-        longest_s = slowest_s(timeline.rounds, self.round_s) + timeline.exchange.seconds
+        longest_s = timeline.training_s(self.round_s) + timeline.exchange.seconds
         for active, taken_s in zip(timeline.active, longest_s.tolist(), strict=True):
             seconds[active] += taken_s
         return np.asarray(self.idle_w * seconds)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _HARVEST = ("harvested_j", "spilled_j")  # written only where batteries are recharged
 _POWERS = ("power_w", "link_power_w")  # written only where a plan chooses powers
+_CLOCKED = ("training_s",)  # only where devices may train more slowly than at full clock
 _MOST_ENTRIES = 1_000_000
 _MOST_ROWS = 10_000_000
 _COLUMNS = (
@@ -112,6 +113,8 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "device_rounds": int(plan.rounds.sum()),
         "gossip": gossip,
         "bounds": plan.bounds,
+        "certificate": plan.certificate.to_dict(plan.names, plan.scenario.plan.goal),
+        **({} if plan.timeline.window_s is None else {"clock": plan.ground.clock}),
         **({"drawn": plan.drawn.figures(plan)} if plan.drawn is not None else {}),
         **({} if plan.safety is None else {"safety": dataclasses.asdict(plan.safety)}),
         "notes": list(plan.notes),
@@ -151,7 +154,8 @@ def plan_json(plan: Plan) -> str:
 
 def _arrays_of(plan: Plan) -> tuple[str, ...]:
     powers = () if plan.link_power_w is None else _POWERS
-    return (*_ARRAYS, *powers, *(_HARVEST if plan.harvests else ()))
+    clocked = () if plan.timeline.window_s is None else _CLOCKED
+    return (*_ARRAYS, *powers, *clocked, *(_HARVEST if plan.harvests else ()))
 
 
 def _stored(plan: Plan, name: str) -> NDArray[Any]:
@@ -205,16 +209,19 @@ def _write_csv(plan: Plan, draft: IO[bytes]) -> None:
             f"a CSV file of {n} iterations and {count} devices would have {n * count:,} rows, more "
             f"than {_MOST_ROWS:,}; write the plan to an .npz file"
         )
-    round_j = plan.world.devices.round_energy_j
+    devices = plan.world.devices
     exchange_j, receive_j = plan.exchange_j, plan.receive_j
     text = io.TextIOWrapper(draft, "utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     gained = [getattr(plan, name) for name in _HARVEST] if plan.harvests else []
-    heads = (*_COLUMNS[2:], *(_HARVEST if gained else ()))
+    clocked = plan.timeline.window_s is not None
+    heads = (*_COLUMNS[2:], *(_HARVEST if gained else ()), *(_CLOCKED if clocked else ()))
     writer.writerow([*_COLUMNS[:2], *(["name"] if plan.names else []), *heads])
     for t, rounds in enumerate(plan.rounds):
-        joules = (rounds * round_j, exchange_j[t], receive_j[t], plan.idle_j(t))
-        figures = (rounds, *joules, plan.active[t].astype(int), *(one[t] for one in gained))
+        train_s, train_j = plan.timeline.trained(devices, t)
+        joules = (train_j, exchange_j[t], receive_j[t], plan.idle_j(t))
+        more = (*(one[t] for one in gained), *((train_s,) if clocked else ()))
+        figures = (rounds, *joules, plan.active[t].astype(int), *more)
         columns = zip(*(column.tolist() for column in figures), strict=True)
         writer.writerows((t + 1, i, *plan.names[i : i + 1], *row) for i, row in enumerate(columns))
     text.detach()  # flushes, and leaves the draft open
@@ -259,6 +266,8 @@ def load_plan(path: str | Path, scenario: Scenario) -> Plan:
             columns = {"transmit_j": exchange_j - heard, "receive_j": heard, "seconds": seconds}
             exchange = Ledger.of(stored["rounds"].shape, **columns, harvested_j=gained)
             samples = file["round_samples"]
+            if file.get("training_s") is not None:
+                stored["window_s"] = file["latency_s"] - seconds
         sizes = int(record["parameters"]), float(record["model_bits"])
         told = record.get("operations"), record.get("label_distance")
         work = Workload(*sizes, samples, *told)

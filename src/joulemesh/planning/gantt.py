@@ -89,7 +89,7 @@ class Gantt:
         seconds: of the iteration.
         scheme: name of the aggregation scheme.
         medium: ``"orthogonal"``, ``"half"`` (one link at a time) or ``"shared"`` (slots).
-        ordered: does the plan's clock know the order of messages? If not (``plan.clock =
+        ordered: does the plan's clock know the order of messages? If not (``plan.timing =
             "paper"``), the steps of the exchange share its time equally.
         phases: in order; those that take no time are left out.
         bars: by phase, then by time.
@@ -247,11 +247,13 @@ class Draft:
 
     def _training(self) -> None:
         devices, rounds = self.plan.world.devices, self.plan.rounds[self.row]
-        seconds, joules = rounds * devices.round_latency_s, rounds * devices.round_energy_j
+        seconds, joules = self.timeline.trained(devices, self.row)
         own = np.flatnonzero(rounds)
         until_s = self.now_s + seconds[own]
         trained = _Alone("train", "training", own, self.now_s, until_s, joules[own], rounds[own])
-        self._phase("training", float(seconds.max()), trained)
+        window_s = self.timeline.window_s
+        length_s = seconds.max() if window_s is None else window_s[self.row]
+        self._phase("training", float(length_s), trained)
 
     def _gifts(self) -> None:
         given = [(new, by) for t, new, by in self.timeline.handed if t == self.t]

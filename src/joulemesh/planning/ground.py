@@ -247,6 +247,12 @@ class Ground:
         """Rounds that every device runs in each iteration at the least."""
         return self.policy.least(self.scenario.plan)
 
+    @property
+    def clock(self) -> str:
+        """How fast processors run: as ``plan.clock`` says, or by what they can do."""
+        slower = self.world.devices.clocks is not None
+        return self.scenario.plan.clock or ("auto" if slower else "full")
+
     def trains(self, iterations: int) -> BoolArray:
         """bool [n]: the iterations that ``plan.exchange`` does not keep for mixing."""
         exchange = self.scenario.plan.exchange

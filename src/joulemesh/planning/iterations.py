@@ -28,6 +28,7 @@ from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.base.units import counted
 from joulemesh.ledger import Ledger
 from joulemesh.planning.budget import Waiting, rounds_cap
+from joulemesh.planning.clocks import paid_rounds
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.policy import policy_of
 from joulemesh.planning.rounds import Profile
@@ -103,7 +104,8 @@ def rounds_beside(
     if not trained or most_s < 0 or (held_j < 0).any():
         return np.zeros_like(round_s)
     if devices.idle_w is None:
-        return _in_time(planner, trained, np.minimum(held_j / round_j, cap), most_s)
+        paid_j = paid_rounds(planner.ground, held_j, most_s)
+        return _in_time(planner, trained, np.minimum(paid_j, cap), most_s)
     with np.errstate(divide="ignore"):
         most_s = min(most_s, float(np.min(np.where(idle_w > 0, held_j / idle_w, np.inf))))
     # More seconds to train in leave less energy. The sum of the rounds bends where a device trains
@@ -111,7 +113,10 @@ def rounds_beside(
     bends = np.sort(np.minimum(held_j / (round_j / round_s + idle_w), most_s))
     some = bends[np.linspace(0, len(bends) - 1, min(_TRIED, len(bends))).astype(np.int64)]
     tried = np.append(some, most_s if np.isfinite(most_s) else [])
-    paid = [np.minimum((held_j - train_s * idle_w) / round_j, cap) for train_s in tried]
+    paid = [
+        np.minimum(paid_rounds(planner.ground, held_j - train_s * idle_w, train_s), cap)
+        for train_s in tried.tolist()
+    ]
     even = [float(np.minimum(p, s / round_s).sum()) for p, s in zip(paid, tried, strict=True)]
     best = int(np.argmax(even))
     return _in_time(planner, trained, paid[best], float(tried[best]))

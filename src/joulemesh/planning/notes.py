@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.scheme import RULES
 from joulemesh.base.errors import Edit, InfeasibleError, called
-from joulemesh.base.units import duration, energy, si, unit_of
-from joulemesh.ledger import alike, total_of
+from joulemesh.base.units import counted, duration, energy, si, unit_of
+from joulemesh.ledger import alike, paced_j, total_of
 from joulemesh.planning.ground import TRAINING_OPERATIONS, Workload
 from joulemesh.planning.policy import policy_of
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.scenario.marks import Ideal
 from joulemesh.scenario.profiles import radio
-from joulemesh.scenario.sections import COLUMNS, marked
+from joulemesh.scenario.sections import COLUMNS, Devices, marked
 from joulemesh.world import World, build_world
 from joulemesh.world.quantities import DEVICE_FIGURES, Intervals, resolve, widest
 
@@ -108,7 +108,8 @@ def _deciding(scenario: Scenario) -> list[str]:
     names = [name for name in limits if getattr(scenario.budget, name[7:]) is not None]
     names += ["budget.energy_j", "devices.count"]
     devices = scenario.devices
-    names += list(_STEP if devices.step_s is not None else _PROCESSOR)
+    points = ("devices.operating_points",) if devices.operating_points is not None else ()
+    names += [*points] or list(_STEP if devices.step_s is not None else _PROCESSOR)
     names += [f"devices.{field}" for field in _IF_GIVEN if getattr(devices, field) is not None]
     names += ["devices.transmit_power_w", *_of_radio(scenario), "network.topology"]
     if network.links is not None:
@@ -254,11 +255,18 @@ def ask_first(refusal: InfeasibleError, scenario: Scenario) -> None:
 def notes_on_inputs(scenario: Scenario, work: Workload, world: World) -> Iterator[str]:
     """Notes on what is known before anything is planned."""
     yield from (doubt.text for doubt in questions(scenario))
-    if scenario.devices.step_s is None:
+    if _measures(scenario.devices):
+        yield from _step(scenario, world)
+    else:
         yield from _cycles(scenario, work)
         yield from _power(scenario)
-    else:
-        yield from _step(world)
+    dropped = world.devices.round_prices.dropped
+    if dropped:
+        yield (
+            f"{counted(dropped, 'operating point')} of {scenario.devices.operating_points} "
+            f"{'is' if dropped == 1 else 'are'} left out: others, or two of them in turn, are as "
+            "fast for fewer joules"
+        )
     yield from _rest(world)
     yield from _deadline(scenario, world)
 
@@ -303,13 +311,20 @@ def _power(scenario: Scenario) -> Iterator[str]:
         )
 
 
-def _step(world: World) -> Iterator[str]:
+def _measures(devices: Devices) -> bool:
+    """Are seconds and joules of a step measured?"""
+    return devices.step_s is not None or devices.operating_points is not None
+
+
+def _step(scenario: Scenario, world: World) -> Iterator[str]:
     """A measured step: its watts above rest."""
+    points = scenario.devices.operating_points is not None
+    names = "devices.operating_points" if points else "devices.step_j and devices.step_s"
     power = world.devices.round_energy_j / world.devices.round_latency_s
     low, high = PROCESSOR_W
     if (power < low).any() or (power > high).any():
         yield (
-            f"devices.step_j and devices.step_s make a device of {_span(power)} W above rest while "
+            f"{names} make a device of {_span(power)} W above rest while "
             f"it trains; expect {si(low, 'W')} to {si(high, 'W')}: check their units, or measure "
             "again (joulemesh calibrate)"
         )
@@ -331,7 +346,7 @@ def _rest(world: World) -> Iterator[str]:
 
 def _deadline(scenario: Scenario, world: World) -> Iterator[str]:
     least_s = float(world.devices.round_latency_s.min())
-    measured = scenario.devices.step_s is not None
+    measured = _measures(scenario.devices)
     modelled = "devices.cpu_hz and devices.cycles_per_sample"
     figures = "and devices.step_s" if measured else modelled
     for name in ("deadline_s", "total_s"):
@@ -530,10 +545,15 @@ def _at_means(plan: Plan) -> tuple[FloatArray, float]:
     ground = replace(plan.ground, scenario=mean, world=world)
     devices, same = world.devices, alike(plan.exchange_j)
     spent, seconds = plan.rounds.sum(axis=0) * devices.round_energy_j, 0.0
+    window_s = plan.timeline.window_s
+    if window_s is not None:
+        spent = paced_j(devices, plan.rounds, window_s).sum(axis=0)
     prices = None
     for t, rounds in enumerate(plan.rounds):
         route = plan.route(t + 1)
         length = float((rounds * devices.round_latency_s).max())
+        if window_s is not None:
+            length = float(window_s[t])
         if route is not None and len(route.edge):
             if prices is None or not same:
                 costs = ground.costs(t, plan.timeline.snapshot(t))

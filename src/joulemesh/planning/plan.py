@@ -18,7 +18,7 @@ from joulemesh.aggregation.route import Route
 from joulemesh.aggregation.scheme import Scheme
 from joulemesh.base.errors import ScenarioError, called
 from joulemesh.base.units import duration, energy
-from joulemesh.ledger import Ledger, alike, charge, slowest_s, total_of
+from joulemesh.ledger import Ledger, alike, charge, paced_j, slowest_s, total_of
 from joulemesh.planning.budget import rounds_cap
 from joulemesh.planning.ground import Ground, Workload
 from joulemesh.planning.notes import Figure, figures
@@ -26,10 +26,12 @@ from joulemesh.scenario import Scenario
 from joulemesh.theory import bounds
 from joulemesh.tolerance import left_of
 from joulemesh.world import World
+from joulemesh.world.devices import DeviceArrays
 from joulemesh.world.traces import Snapshot
 
 if TYPE_CHECKING:
     from joulemesh.planning.advice import Answer
+    from joulemesh.planning.certificate import Certificate
     from joulemesh.planning.gantt import Gantt
     from joulemesh.planning.losses import Drawn
     from joulemesh.planning.notes import Safety
@@ -104,6 +106,22 @@ class Timeline:
     # float64 [n, N]: seconds of each iteration for which a device's power at rest is paid; None: of
     # the whole iteration, by those who take part
     awake_s: FloatArray | None = None
+    # float64 [n]: seconds for which each iteration trains, all of which devices use as far as their
+    # clocks go down; None: as the slowest needs at full clock, and all run at full clock
+    window_s: FloatArray | None = None
+
+    def training_s(self, round_s: FloatArray) -> FloatArray:
+        """float64 [n]: seconds for which each iteration trains, from those of a round [N]."""
+        return slowest_s(self.rounds, round_s) if self.window_s is None else self.window_s
+
+    def trained(self, devices: DeviceArrays, row: int) -> tuple[FloatArray, FloatArray]:
+        """Seconds and joules of each device's training in a row, float64 [N] each."""
+        rounds = self.rounds[row]
+        if self.window_s is None:
+            return rounds * devices.round_latency_s, rounds * devices.round_energy_j
+        prices = devices.round_prices
+        seconds = prices.stretched_s(rounds[None], self.window_s[row : row + 1])
+        return seconds[0], prices.joules(rounds[None], seconds)[0]
 
     @property
     def contraction(self) -> FloatArray:
@@ -140,6 +158,7 @@ class Timeline:
             gifts=tuple(gift for gift in self.gifts if gift[0] >= first),
             handed=tuple(gift for gift in self.handed if gift[0] >= first),
             snapshots=self.snapshots[row:],
+            window_s=None if self.window_s is None else self.window_s[row:],
         )
 
 
@@ -297,7 +316,13 @@ class Ledgered:
     def ledger(self) -> Ledger:
         """What every iteration costs."""
         devices, timeline = self.ground.world.devices, self.timeline
-        made = charge(devices, timeline.rounds, timeline.exchange, who=timeline.active)
+        made = charge(
+            devices,
+            timeline.rounds,
+            timeline.exchange,
+            who=timeline.active,
+            window_s=timeline.window_s,
+        )
         if devices.idle_w is None or timeline.awake_s is None:
             return made
         return replace(made, idle_j=devices.idle_w * timeline.awake_s)
@@ -305,7 +330,26 @@ class Ledgered:
     @property
     def compute_j(self) -> FloatArray:
         """float64 [n, N]: joules of local training."""
-        return np.asarray(self.timeline.rounds * self.ground.world.devices.round_energy_j)
+        devices, timeline = self.ground.world.devices, self.timeline
+        if timeline.window_s is not None:
+            return paced_j(devices, timeline.rounds, timeline.window_s)
+        return np.asarray(timeline.rounds * devices.round_energy_j)
+
+    @property
+    def training_s(self) -> FloatArray:
+        """float64 [n, N]: seconds for which each device trains."""
+        devices, timeline = self.ground.world.devices, self.timeline
+        if timeline.window_s is not None:
+            return devices.round_prices.stretched_s(timeline.rounds, timeline.window_s)
+        return np.asarray(timeline.rounds * devices.round_latency_s)
+
+    @property
+    def clock_share(self) -> FloatArray:
+        """float64 [N]: mean speed of each device while it trains, as a share of full clock."""
+        full_s = self.timeline.rounds.sum(axis=0) * self.ground.world.devices.round_latency_s
+        taken_s = self.training_s.sum(axis=0)
+        share = np.divide(full_s, taken_s, out=np.ones_like(full_s), where=taken_s > 0)
+        return np.asarray(share)
 
     @property
     def exchange_j(self) -> FloatArray:
@@ -331,7 +375,7 @@ class Ledgered:
     def latency_s(self) -> FloatArray:
         """float64 [n]: seconds of each iteration, training and exchange."""
         round_s = self.ground.world.devices.round_latency_s
-        return np.asarray(slowest_s(self.timeline.rounds, round_s) + self.exchange_s)
+        return np.asarray(self.timeline.training_s(round_s) + self.exchange_s)
 
     def idle_j(self, row: int) -> FloatArray:
         """float64 [N]: joules at rest of an iteration (from 0), of those who take part in it."""
@@ -346,7 +390,10 @@ class Ledgered:
     def iteration_j(self) -> FloatArray:
         """float64 [n]: joules of each iteration of all devices, at rest included."""
         round_j = self.ground.world.devices.round_energy_j
-        training = np.array([rounds @ round_j for rounds in self.timeline.rounds])
+        if self.timeline.window_s is not None:
+            training = self.compute_j.sum(axis=1)
+        else:
+            training = np.array([rounds @ round_j for rounds in self.timeline.rounds])
         exchange = self.exchange_j[:1] if alike(self.exchange_j) else self.exchange_j
         working = np.asarray(training + exchange.sum(axis=1))
         if self.ground.world.devices.idle_w is None:
@@ -395,6 +442,8 @@ class Ledgered:
         """float64 [4, N]: what `COLUMNS` name."""
         devices, timeline = self.ground.world.devices, self.timeline
         compute = timeline.rounds.sum(axis=0) * devices.round_energy_j
+        if timeline.window_s is not None:
+            compute = self.compute_j.sum(axis=0)
         sent, heard = (total_of(part) for part in (self.transmit_j, self.receive_j))
         idle = np.zeros_like(compute) if devices.idle_w is None else devices.idle_w * self._rest_s
         return np.stack([compute, sent, heard, idle])
@@ -773,6 +822,13 @@ class Plan(Ledgered):
         from joulemesh.planning.advice import advice
 
         return advice(self)
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """How far the plan is from the best that its budgets allow; see `certificate`."""
+        from joulemesh.planning.certificate import certificate
+
+        return certificate(self)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ class Pricer:
         self.devices = world.graph.devices
         self.edges = world.graph.edges
         self.pays = scenario.plan.pays
-        self.clock = scenario.plan.clock
+        self.clock = scenario.plan.timed
         self.medium = Medium.of(scenario, world.graph.positions_m)
         self.model_bits = model_bits
         self._none = Ledger.of((1, self.devices))

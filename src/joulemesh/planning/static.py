@@ -41,8 +41,9 @@ from joulemesh.planning.budget import (
     rounds_cap,
     rounds_in_all,
 )
+from joulemesh.planning.clocks import recharged_anew, with_clocks
 from joulemesh.planning.ground import Ground
-from joulemesh.planning.iterations import MOST_ENTRIES, Iterations, zeta_limit
+from joulemesh.planning.iterations import MOST_ENTRIES, Iterations, Merit, zeta_limit
 from joulemesh.planning.notes import ask_first, notes_on_inputs, notes_on_outcome, questions
 from joulemesh.planning.plan import Plan, Timeline
 from joulemesh.planning.powers import longest_of_use, note_on_powers, with_powers
@@ -343,15 +344,9 @@ def plan_of(ground: Ground, *, proof: bool = True) -> Plan:
 def _planned(ground: Ground) -> Plan:
     scenario, world = ground.scenario, ground.world
     ground = with_length(ground)
-    planner = StaticPlanner(ground.decided_on)
     doubts = list(notes_on_inputs(scenario, ground.work, world))
     try:
-        timeline = planner.timeline()
-        if world.traces.leaves is not None and not world.changes:
-            from joulemesh.planning.walk import with_departures  # few plans need it
-
-            timeline, more = with_departures(planner.ground, timeline)
-            planner.notes += more
+        _, timeline, notes = with_clocks(ground.decided_on, _at_full_clock)
     except InfeasibleError as refusal:
         ask_first(refusal, scenario)
         asked = {question.text for question in questions(scenario)}
@@ -361,11 +356,12 @@ def _planned(ground: Ground) -> Plan:
         raise
     require_countable(timeline.rounds, _FEWER_ROUNDS)
     doubts += notes_on_outcome(scenario, world, timeline, ground.names)
-    made = Plan(ground, timeline, (*planner.notes, *doubts))
+    made = Plan(ground, timeline, (*notes, *doubts))
     if scenario.plan.power == "full":
         return made
     decided = made
-    made = replace(made, timeline=with_powers(ground, timeline, lambda row: decided.route(row + 1)))
+    timeline = with_powers(ground, timeline, lambda row: decided.route(row + 1))
+    made = replace(made, timeline=recharged_anew(ground, timeline))
     said = note_on_powers(made)
     return made if said is None else replace(made, notes=(said, *made.notes))
 
@@ -380,7 +376,22 @@ def _worth(ground: Ground) -> float:
     planner = StaticPlanner(ground)
     n = Iterations(planner).chosen()
     scheme = ground.ready(n)
+    if ground.clock == "auto" and ground.scenario.plan.goal == "rounds":
+        return float(Merit.of(planner, n).rounds(n).sum())
     return float(planner.static(scheme, planner.prices(scheme, n), n).rounds.sum())
+
+
+def _at_full_clock(ground: Ground, n: int | None = None) -> tuple[int, Timeline, list[str]]:
+    """The number of iterations, what is planned for them, and notes."""
+    planner = StaticPlanner(ground)
+    n = Iterations(planner).chosen() if n is None else n
+    timeline = planner.timeline(n)
+    if ground.world.traces.leaves is None or ground.world.changes:
+        return n, timeline, planner.notes
+    from joulemesh.planning.walk import with_departures  # few plans need it
+
+    timeline, more = with_departures(ground, timeline)
+    return n, timeline, [*planner.notes, *more]
 
 
 class StaticPlanner:
@@ -398,10 +409,9 @@ class StaticPlanner:
         """The same on other ground: to see whether a remedy helps."""
         return StaticPlanner(ground)
 
-    def timeline(self) -> Timeline:
-        """Every iteration, as it will happen."""
-        n, count = Iterations(self).chosen(), self.scenario.devices.count
-        self.require_size(n, count)
+    def timeline(self, n: int) -> Timeline:
+        """Every one of n iterations, as it will happen."""
+        self.require_size(n, self.scenario.devices.count)
         leaving = self.options.on_depletion == "leave"
         scheme = self.ground.ready(n)
         prices = self.prices(scheme, n)

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from joulemesh.aggregation.route import Route, Subgraph
 from joulemesh.aggregation.scheme import RoutesToTry, Scheme
 from joulemesh.base.errors import Edit, InfeasibleError, Remedy, ScenarioError
-from joulemesh.ledger import Ledger, total_of
+from joulemesh.ledger import Ledger, paced_j, total_of
 from joulemesh.planning.budget import (
     Allotment,
     Purse,
@@ -49,6 +49,7 @@ from joulemesh.planning.budget import (
     missing_time,
     most_rounds,
 )
+from joulemesh.planning.clocks import at_pace, just_in_time, pace
 from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Event, Plan, Timeline, digest_of_timeline
 from joulemesh.planning.policy import Policy, allocate
@@ -56,7 +57,7 @@ from joulemesh.planning.powers import with_powers
 from joulemesh.planning.rounds import stand_in
 from joulemesh.registries import POLICIES
 from joulemesh.scenario import Scenario
-from joulemesh.tolerance import affordable, left_of
+from joulemesh.tolerance import affordable, left_of, within
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.topology import Graph, components
 from joulemesh.world.traces import Snapshot, Traces
@@ -990,7 +991,14 @@ class Continuation:
 
     def training_s(self, iteration: int) -> float:
         """Seconds of the slowest training."""
-        return float((self.rounds(iteration) * self.ground.world.devices.round_latency_s).max())
+        row, timeline = self._row(iteration), self.timeline
+        if timeline.window_s is not None:
+            return float(timeline.window_s[row])
+        return float((timeline.rounds[row] * self.ground.world.devices.round_latency_s).max())
+
+    def trained(self, iteration: int) -> tuple[FloatArray, FloatArray]:
+        """Seconds and joules of each device's training, float64 [N] each."""
+        return self.timeline.trained(self.ground.world.devices, self._row(iteration))
 
     def rest_j(self, iteration: int) -> FloatArray:
         """float64 [N]: joules at rest, of those who take part, during the whole iteration."""
@@ -1039,10 +1047,22 @@ def continue_plan(plan: Plan, rest: Remaining) -> Continuation:
     planned = plan.timeline.from_row(rest.first)
     if _holds(planned, rest, ground):
         return Continuation(ground, planned, plan.notes)
-    continuer = Continuer(ground.decided_on, rest, plan.iterations)
-    made = Continuation(ground, continuer.timeline(), tuple(continuer.notes))
+    made = _clocked(ground.decided_on, rest, planned, plan.iterations)
     timeline = with_powers(ground, made.timeline, lambda row: made.route(made.start + row))
-    return replace(made, timeline=timeline)
+    return replace(made, ground=ground, timeline=timeline)
+
+
+def _clocked(ground: Ground, rest: Remaining, planned: Timeline, n: int) -> Continuation:
+    """The rest of a plan, made again at the clocks that the scenario asks for."""
+    round_s = ground.world.devices.round_latency_s
+    if ground.clock == "auto":
+        limits, least = rest.limits(ground.scenario), ground.least
+        round_s = pace(ground, rest.battery_j, planned.exchange, limits, least)
+    continuer = Continuer(at_pace(ground, round_s), rest, n)
+    timeline = continuer.timeline()
+    if ground.clock != "full":
+        timeline = just_in_time(ground, timeline, round_s)
+    return Continuation(ground, timeline, tuple(continuer.notes))
 
 
 def _holds(planned: Timeline, rest: Remaining, ground: Ground) -> bool:
@@ -1052,10 +1072,15 @@ def _holds(planned: Timeline, rest: Remaining, ground: Ground) -> bool:
         return False
     exchange_j = total_of(planned.exchange.exchange_j)
     waits_j = Waiting.at(devices).over(planned)
-    paid = affordable(rest.battery_j, devices.round_energy_j, exchange_j, waits_j)
-    if (paid < rounds.sum(axis=0)).any():
-        return False
     total_s, seconds = rest.limits(ground.scenario).total_s, planned.exchange.seconds
+    if planned.window_s is not None:
+        training_j = paced_j(devices, rounds, planned.window_s).sum(axis=0)
+        taken_s = float((planned.window_s + seconds).sum())
+        paid = within(rest.battery_j, training_j, exchange_j, waits_j)
+        return bool(paid.all() and within(math.inf if total_s is None else total_s, taken_s))
+    affords = affordable(rest.battery_j, devices.round_energy_j, exchange_j, waits_j)
+    if (affords < rounds.sum(axis=0)).any():
+        return False
     return total_s is None or keeps_total(total_s, rounds, devices.round_latency_s, seconds)
 
 

@@ -325,6 +325,13 @@ Finite = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(ge=1, le=_MOST, strict=True)]
 Unit = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False, strict=True)]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=True)]
+ClockRange = Annotated[
+    tuple[Finite, Finite],
+    WithJsonSchema(
+        {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+    ),
+]
 Iterations = Annotated[
     Any,
     _or_word(_count, "auto", "longest", "bound"),

@@ -184,7 +184,7 @@ def check_medium(network: Network, plan: PlanOptions, devices: Devices) -> None:
             field="network.interference_m",
         )
     asked = 'network.medium = "shared"' if shared else "network.broadcast = true"
-    if (shared or network.broadcast) and "paper" in (plan.physics, plan.clock):
+    if (shared or network.broadcast) and "paper" in (plan.physics, plan.timed):
         said = "physics" if plan.physics == "paper" else "timing"
         raise ScenarioError(
             f'{asked} has no price under plan.{said} = "paper", which knows neither slots nor '
@@ -249,6 +249,44 @@ def shape_of(levels: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(len(one) if isinstance(one, tuple) else -1 for one in levels)
 
 
+def check_clocks(devices: Devices, plan: PlanOptions) -> None:
+    """Refuse a range of clocks that no processor has, or clocks without a range."""
+    given = devices.clock_range
+    if given is not None and not 0 < given[0] <= given[1] <= 1:
+        low, high = sorted(min(max(one, 0.0), 1.0) for one in given)
+        raise ScenarioError(
+            f"devices.clock_range = [{given[0]:g}, {given[1]:g}] must rise within (0, 1], as "
+            "shares of full speed",
+            remedies=[(Edit("devices.clock_range", [low or 0.1, high or 1.0]),)],
+        )
+    if given is None and devices.clock_floor is not None:
+        raise ScenarioError(
+            f"devices.clock_floor = {devices.clock_floor:g} is the floor of a clock_range, and "
+            "there is none",
+            remedies=[
+                (Edit("devices.clock_range", [devices.clock_floor, 1.0]),),
+                (Edit("devices.clock_floor", None),),
+            ],
+        )
+    path = devices.operating_points
+    for name in ("clock_range", "step_s", "step_j"):
+        if path is not None and getattr(devices, name) is not None:
+            raise ScenarioError(
+                f"devices.operating_points = {path!r:.60} has the devices' speeds, and "
+                f"devices.{name} is given as well; give either",
+                remedies=[
+                    (Edit(f"devices.{name}", None),),
+                    (Edit("devices.operating_points", None),),
+                ],
+            )
+    if plan.clock in ("just-in-time", "auto") and given is None and path is None:
+        raise ScenarioError(
+            f'plan.clock = "{plan.clock}" needs the speeds at which processors can run: '
+            "devices.clock_range or devices.operating_points",
+            remedies=[(Edit("devices.clock_range", [0.5, 1.0]),), (Edit("plan.clock", "full"),)],
+        )
+
+
 PRESETS = ("default", "adaptive", "paper", "narrowband")
 
 
@@ -304,6 +342,7 @@ class Scenario(BaseModel):
         check_medium(self.network, self.plan, self.devices)
         check_power(self.network, self.plan, self.devices)
         check_bits(self.network, self.plan, self.training)
+        check_clocks(self.devices, self.plan)
         self._layers = own_statements(layers, said)
         self._origins = {name: one.origin for name, one in said.items()}
 

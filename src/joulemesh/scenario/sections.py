@@ -22,6 +22,7 @@ from joulemesh.fading import spellings
 from joulemesh.registries import CHANNELS, LOSSES, METRICS, MODELS, PARTITIONS, TOPOLOGIES
 from joulemesh.scenario.fields import (
     AggregationName,
+    ClockRange,
     Constant,
     Coordinate,
     Count,
@@ -48,6 +49,7 @@ from joulemesh.scenario.fields import (
     RoundsPolicy,
     Samples,
     ScoreName,
+    Share,
     TracePath,
     Tries,
     Unit,
@@ -284,6 +286,19 @@ class Devices(Section):
     )
     step_j: PositiveQuantity | None = Field(
         None, description="measured joules of an SGD step above rest, in place of capacitance"
+    )
+    clock_range: Annotated[ClockRange | None, COLUMNLESS] = Field(
+        None,
+        description="shares of full speed at which processors can run: [lowest, 1.0]; joules of "
+        "a round fall with the square (cubic law)",
+    )
+    clock_floor: Annotated[Share | None, COLUMNLESS] = Field(
+        None, description="share of full speed below which joules of a round no longer fall"
+    )
+    operating_points: Annotated[str | None, File(), COLUMNLESS] = Field(
+        None,
+        description="CSV file of measured speeds (device or profile, name, step_s, step_j, "
+        "source), in place of clock_range and of a step's own figures",
     )
     transmit_power_w: PositiveQuantity = Field(1.0, description="radio transmit power p_t")
     power_range_w: Annotated[PowerRange | None, COLUMNLESS] = Field(
@@ -523,6 +538,17 @@ class PlanOptions(Section):
     timing: Literal["critical-path", "paper"] | None = Field(
         None, description="clock of an exchange; unset: by physics"
     )
+    clock: Literal["full", "just-in-time", "auto"] | None = Field(
+        None,
+        description="speed of processors: full; just-in-time (the same rounds, each device no "
+        "faster than the slowest needs); auto (planned with the rounds); unset: auto where "
+        "devices can run slower",
+    )
+    goal: Literal["rounds", "joules"] = Field(
+        "rounds",
+        description="what slower processors are for: most rounds within the budget, or the "
+        "rounds of full speed for the least joules",
+    )
     on_depletion: Literal["refuse", "leave"] = Field(
         "refuse", description="a battery that cannot pay: refuse the plan, or let the device leave"
     )
@@ -582,7 +608,7 @@ class PlanOptions(Section):
         return self.accounting or ("both-ends" if self.physics == "paper" else "transmitter")
 
     @property
-    def clock(self) -> str:
+    def timed(self) -> str:
         """How an exchange is timed: ``"critical-path"`` or ``"paper"``."""
         return self.timing or ("paper" if self.physics == "paper" else "critical-path")
 

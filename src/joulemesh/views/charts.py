@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from joulemesh.base.errors import ScenarioError
 from joulemesh.data.partition import labelled_devices
-from joulemesh.ledger import total_of
+from joulemesh.ledger import paced_j, total_of
 from joulemesh.metrics import Metric, Reported, further_of, reported, score_metric
 from joulemesh.planning.gantt import Draft, Gantt
 from joulemesh.planning.plan import Account, Plan
@@ -129,11 +129,15 @@ def rounds_grid(plan: Account, rows: int, columns: int) -> Grid:
 def battery_left(plan: Plan, when: IntArray) -> Iterator[FloatArray]:
     """What is left of each battery after some of the iterations."""
     spent = np.zeros(len(plan.energy_budget_j))
-    round_j = plan.world.devices.round_energy_j
+    devices, window_s = plan.world.devices, plan.timeline.window_s
     alike = len(plan.exchange_j) == 1
     since = 0
     for until in when.tolist():
-        spent = spent + plan.rounds[since:until].sum(axis=0) * round_j
+        rounds = plan.rounds[since:until]
+        if window_s is None:
+            spent = spent + rounds.sum(axis=0) * devices.round_energy_j
+        else:
+            spent = spent + paced_j(devices, rounds, window_s[since:until]).sum(axis=0)
         if alike:
             spent = spent + (until - since) * plan.exchange_j[0]
         else:

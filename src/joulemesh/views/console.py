@@ -18,7 +18,7 @@ from joulemesh.views.comparison import measures
 from joulemesh.views.report import devices
 from joulemesh.views.table import Column, Measure, Table
 from joulemesh.views.terminal import picture, show_row, show_table
-from joulemesh.views.words import by_section, few_names, metric_words, target_words
+from joulemesh.views.words import by_section, clocks_text, few_names, metric_words, target_words
 
 _MOST_ROWS = 40
 _MOST_EVENTS = 8
@@ -42,6 +42,7 @@ def show_plan(plan: Plan, console: Console) -> None:
         "time": f"{duration(plan.time_s)}{_of(plan.total_s)}; longest iteration "
         f"{duration(plan.latency_s.max())}{_of(plan.deadline_s)}, exchange "
         f"{duration(plan.exchange_s.max())}",
+        "clocks": "" if plan.timeline.window_s is None else clocks_text(plan),
     }
     for name, text in said.items():
         if text:
@@ -62,6 +63,8 @@ def show_plan(plan: Plan, console: Console) -> None:
     for note in plan.notes:
         show_row("note", note, console)
     show_row("answer", plan.answer.text, console)
+    bound = plan.certificate.text(plan.names, plan.scenario.plan.goal)
+    show_row("bound", f"{bound[0].upper()}{bound[1:]}.", console)
 
 
 def _detail(plan: Plan) -> str:

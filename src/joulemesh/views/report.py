@@ -155,6 +155,9 @@ def devices(plan: Account, most: int = _MOST_ROWS) -> Table:
     # the tightest batteries are the ones that matter
     shown = np.arange(count) if count <= most else np.sort(np.argsort(spare)[:most])
     binding = plan.binding if isinstance(plan, Plan) else None
+    clock = None
+    if isinstance(plan, Plan) and plan.timeline.window_s is not None:
+        clock = plan.clock_share
     cells = {
         name: column(figures[shown].tolist(), unit)
         for name, (figures, unit) in device_columns(plan).items()
@@ -168,6 +171,7 @@ def devices(plan: Account, most: int = _MOST_ROWS) -> Table:
         Column("left"),
         Column("local rounds", rank=1),
         Column("per iteration", rank=3),
+        *([] if clock is None else [Column("clock", rank=1)]),
         *([] if binding is None else [Column("what binds", figures=False)]),
     ]
     rows = []
@@ -180,6 +184,7 @@ def devices(plan: Account, most: int = _MOST_ROWS) -> Table:
                 percent(spare[i]),
                 f"{plan.rounds[:, i].sum():,}",
                 _span(lived),
+                *([] if clock is None else [f"{clock[i]:.0%}"]),
                 *([] if binding is None else [BINDING_WORDS[binding[i]].removesuffix(" binds")]),
             ]
         )

@@ -132,6 +132,25 @@ def reason(plan: Plan) -> str:
     return f"Why {plan.scheme}: {plan.reason}."
 
 
+def clocks_text(plan: Plan) -> str:
+    """How fast processors run, and what that saves, in a few words."""
+    devices, shares = plan.world.devices, plan.clock_share[plan.rounds.any(axis=0)]
+    full_j = float((plan.rounds.sum(axis=0) * devices.round_energy_j).sum())
+    speed = "no device trains"
+    if len(shares):
+        speed = f"{shares.mean():.0%} of full speed on average ({shares.min():.0%} to "
+        speed += f"{shares.max():.0%} by device)"
+    curve = devices.round_prices
+    source = "modelled: joules of a round fall with the square of the speed"
+    if not curve.modelled:
+        source = f"by devices.operating_points{': ' * bool(curve.sources)}"
+        source += ", ".join(curve.sources[:_MOST_PROFILES])
+    return (
+        f"{plan.ground.clock}: {speed}; training takes {energy(plan.compute_total_j.sum())}, and "
+        f"{energy(full_j)} at full speed ({source})"
+    )
+
+
 def value_words(field: str, value: Any) -> str:
     """A field's value as people say it."""
     if isinstance(value, dict):

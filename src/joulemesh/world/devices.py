@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from joulemesh.base.errors import Edit, ScenarioError
 from joulemesh.scenario import Devices, Scenario
 from joulemesh.tolerance import TOLERANCE
+from joulemesh.world.clocks import Clocks, cubic, measured
 from joulemesh.world.quantities import Intervals, require_usable, resolve
 
 FloatArray = NDArray[np.float64]
@@ -53,6 +54,7 @@ class DeviceArrays:
             if there is nothing to choose.
         levels_w: float64 [N, L, 2]: the powers that a plan may choose, ascending, and what is drawn
             at each in all; None if any between lowest and highest will do.
+        clocks: what a round costs at slower clocks; None if processors run at full clock only.
     """
 
     round_samples: FloatArray
@@ -69,6 +71,15 @@ class DeviceArrays:
     circuit_w: FloatArray | None = None
     lowest_w: FloatArray | None = None
     levels_w: FloatArray | None = None
+    _: KW_ONLY
+    clocks: Clocks | None = None
+
+    @property
+    def round_prices(self) -> Clocks:
+        """What a round costs by its seconds; at full clock alone if there is no other."""
+        if self.clocks is not None:
+            return self.clocks
+        return Clocks(self.round_latency_s[:, None], self.round_energy_j[:, None])
 
 
 def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays:
@@ -79,17 +90,24 @@ def build_devices(scenario: Scenario, round_samples: FloatArray) -> DeviceArrays
     devices = scenario.devices
     known = Intervals(scenario)
     known.require_some()
-    if devices.step_s is None:
+    clocks = None
+    if devices.operating_points is not None:
+        clocks = measured(scenario, _steps(scenario, round_samples))
+        latency_s, energy_j = clocks.fastest_s, np.asarray(clocks.points_j[:, 0])
+    elif devices.step_s is None:
         latency_s, energy_j = _modelled_round(scenario, round_samples)
     else:
         latency_s, energy_j = _measured_round(scenario, round_samples, known)
+    if devices.clock_range is not None:
+        low, high = devices.clock_range
+        latency_s, energy_j = latency_s / high, energy_j * high**2
+        clocks = cubic(latency_s, energy_j, min(max(low, devices.clock_floor or 0.0) / high, 1.0))
     battery_j = resolve(scenario, "energy_j", scenario.budget.energy_j)
     power_w = resolve(scenario, "transmit_power_w", devices.transmit_power_w)
     require_usable(battery_j, "a battery of {} J", "budget.energy_j")
     require_usable(power_w, "a radio of {} W", "devices.transmit_power_w")
-    made = DeviceArrays(
-        round_samples, latency_s, energy_j, power_w, battery_j, **_radio_and_rest(scenario, known)
-    )
+    figures = (round_samples, latency_s, energy_j, power_w, battery_j)
+    made = DeviceArrays(*figures, clocks=clocks, **_radio_and_rest(scenario, known))
     return _with_powers(scenario, made)
 
 
@@ -206,15 +224,20 @@ def _measured_round(
     scenario: Scenario, round_samples: FloatArray, known: Intervals
 ) -> tuple[FloatArray, FloatArray]:
     """Seconds and joules of a round of as many steps as it has, each as measured."""
-    devices, training = scenario.devices, scenario.training
+    devices = scenario.devices
     step_s = known.safe("step_s", resolve(scenario, "step_s", devices.step_s))
     step_j = known.safe("step_j", resolve(scenario, "step_j", devices.step_j))
-    steps = np.ones_like(round_samples)
-    if training.local_round == "epoch":
-        steps = np.ceil(round_samples / training.batch_size)
+    steps = _steps(scenario, round_samples)
     require_usable(steps * step_s, "a round of {} s", "devices.step_s")
     require_usable(steps * step_j, "a round of {} J", "devices.step_j")
     return steps * step_s, steps * step_j
+
+
+def _steps(scenario: Scenario, round_samples: FloatArray) -> FloatArray:
+    """SGD steps of a round, float64 [N]."""
+    if scenario.training.local_round == "step":
+        return np.ones_like(round_samples)
+    return np.asarray(np.ceil(round_samples / scenario.training.batch_size))
 
 
 def _radio_and_rest(scenario: Scenario, known: Intervals) -> dict[str, FloatArray]:

@@ -564,7 +564,7 @@ def build_packets(scenario: Scenario, loss: FloatArray | None = None) -> Packets
         error = None
     elif error == 0:
         return None
-    for name, value in (("physics", plan.physics), ("timing", plan.clock)):
+    for name, value in (("physics", plan.physics), ("timing", plan.timed)):
         if value == "paper":
             raise ScenarioError(
                 f'network.packet_error with plan.{name} = "paper", whose exchanges have a price '

@@ -82,9 +82,13 @@ class DevicePlan:
 
     def price(self, iteration: int) -> Price:
         devices, exchange_s = self.rest.ground.world.devices, self.rest.exchange_s(iteration)
+        rounds = self.rounds(iteration)
+        round_s, round_j = devices.round_latency_s[self.device], devices.round_energy_j[self.device]
+        if rounds and self.rest.timeline.window_s is not None:
+            round_s, round_j = (one[self.device] / rounds for one in self.rest.trained(iteration))
         return Price(
-            round_j=float(devices.round_energy_j[self.device]),
-            round_s=float(devices.round_latency_s[self.device]),
+            round_j=float(round_j),
+            round_s=float(round_s),
             exchange_j=float(self.rest.exchange_j(iteration)[self.device]),
             exchange_s=exchange_s,
             iteration_s=self.rest.training_s(iteration) + exchange_s,
@@ -97,6 +101,9 @@ class DevicePlan:
         rest, timeline = self.rest, self.rest.timeline
         devices, mine = rest.ground.world.devices, timeline.active[:, self.device]
         each_j = timeline.rounds[:, self.device] * devices.round_energy_j[self.device]
+        if timeline.window_s is not None:
+            rows = range(len(timeline.rounds))
+            each_j = np.array([timeline.trained(devices, row)[1][self.device] for row in rows])
         each_j = each_j + np.where(mine, timeline.exchange.exchange_j[:, self.device], 0.0)
         if devices.idle_w is not None:
             iterations = range(rest.start, rest.last + 1)

@@ -68,7 +68,7 @@ def _empty(source: str, iterations: int, devices: int) -> Costs:
 
 def planned(plan: Plan) -> Costs:
     active = plan.active
-    train_s = plan.rounds * plan.world.devices.round_latency_s
+    train_s = plan.training_s
     figures = (
         plan.rounds.astype(np.float64),
         plan.compute_j,
@@ -88,11 +88,11 @@ def continued(plan: Continuation, iterations: int) -> Costs:
     devices = plan.ground.world.devices
     for t in range(plan.start, min(plan.last, iterations) + 1):
         rounds, active = plan.rounds(t), plan.active(t)
-        train_s = rounds * devices.round_latency_s
+        train_s, train_j = plan.trained(t)
         iteration_s = plan.training_s(t) + plan.exchange_s(t)
         figures = (
             rounds,
-            rounds * devices.round_energy_j,
+            train_j,
             plan.exchange_j(t) + _rest_j(devices, iteration_s),
             train_s,
             iteration_s - train_s,
