@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -156,16 +155,6 @@ def test_no_time_left_is_refused_in_one_line() -> None:
     view = View(1, 2, members, left_j=full(scenario, members), elapsed_s=5.0)
     answer = replanner(scenario).answer(view)
     assert answer.refusal.startswith("no time is left for iteration 2")
-
-
-def test_the_digest_does_not_depend_on_where_files_lie(tmp_path: Path) -> None:
-    digests = set()
-    for folder in ("here", "there"):
-        (tmp_path / folder).mkdir()
-        table = tmp_path / folder / "links.csv"
-        table.write_text("i,j\n0,1\n1,2\n2,3\n3,4\n4,5\n")
-        digests.add(digest_of(joulemesh.plan(small(network__topology=str(table)))))
-    assert len(digests) == 1
 
 
 def test_the_digest_does_not_depend_on_the_last_bit_of_a_price() -> None:

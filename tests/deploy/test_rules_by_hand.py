@@ -21,7 +21,7 @@ from joulemesh.deploy.links.transfers import LinkFigures, Rate, Rule, Timed, hal
 from joulemesh.deploy.local.emulate import Measured, too_fast
 from joulemesh.deploy.local.local import free_ports
 from joulemesh.deploy.operator.operator import port_is_free
-from joulemesh.deploy.record.history import JournalTail, LinkRate, Sent, history_of
+from joulemesh.deploy.record.history import LinkRate, Sent
 from joulemesh.deploy.record.receipt import (
     QUANTITIES,
     Costs,
@@ -135,16 +135,6 @@ def test_rates_by_a_journal() -> None:
     assert Sent(1e6, 0.8, 3).rate_bps == 1e7
     assert Sent().rate_bps is None
     assert LinkRate(0, 1, 1e7, Sent(1e6, 1.0, 2)).share == 0.8
-
-
-def test_half_a_line_of_a_journal_waits_or_is_counted() -> None:
-    begin, rest = b'{"at": 1.0, "kind": "start", "device": 3}\n{"at": 2.0, "ki', b'nd": "left"}\n'
-    tail = JournalTail(3, "gate")
-    tail.feed(begin)
-    assert (len(tail.history().events), tail.size) == (1, 57)
-    tail.feed(rest)
-    assert [event.kind for event in tail.history().events] == ["start", "left"]
-    assert history_of(begin.splitlines(), 3, "gate").damaged == 1
 
 
 def test_what_was_given_to_a_device_it_never_computed() -> None:
