@@ -36,11 +36,6 @@ def test_facts_are_whole_or_left_out(width: int) -> None:
         assert abs(line.count("━") - line.count("─")) <= 1
 
 
-def test_what_is_not_known_is_not_said() -> None:
-    assert facts(3, 5) == ["iteration 3 of 5"]
-    assert facts(5, 5, accuracy=0.5, seconds_left=0.0) == ["iteration 5 of 5", "accuracy 0.500"]
-
-
 # Lines -----------------------------------------------------------------------------------------
 
 
@@ -60,17 +55,6 @@ def test_a_line_at_most_once_in_a_while() -> None:
     for when, line in printed[:-1]:
         assert when - float(line.rpartition(" ")[2]) < 0.15  # the latest, not an old one
     assert printed[-1][1] == "training: the end"
-
-
-def test_a_long_stage_is_said_without_another_word() -> None:
-    printed: list[str] = []
-    lines = _Lines(0.1, printed.append)
-    lines.show("", "planning", None, ())
-    lines.show("", "compiling", None, ())
-    time.sleep(0.4)
-    assert printed == ["compiling"]
-    lines.close(well=True)
-    assert printed == ["compiling"]
 
 
 def test_an_error_has_the_last_word(capsys: pytest.CaptureFixture[str]) -> None:

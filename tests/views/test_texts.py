@@ -10,25 +10,22 @@ import pytest
 import joulemesh
 from joulemesh.base.registry import Citation
 from joulemesh.deploy.operator.standing import Probe, Standing
-from joulemesh.deploy.record.history import Event, history_of
+from joulemesh.deploy.record.history import Event
 from joulemesh.metrics import ACCURACY, LOSS
 from joulemesh.planning.notes import Figure, figures
 from joulemesh.scenario import Origin, Scenario
 from joulemesh.scenario.varied import Varied
-from joulemesh.studio.document import map_of_ground
-from joulemesh.studio.form import _label, _range, describe_field, written
-from joulemesh.studio.watching import Glimpse
+from joulemesh.studio.form import _label, _range, written
 from joulemesh.views import charts as digest
 from joulemesh.views import words
 from joulemesh.views.comparison import method_text
 from joulemesh.views.deployment import _missed, event_words
-from joulemesh.views.figures import legend_columns
 from joulemesh.views.fleet import _clock, check_summary, status_summary
 from joulemesh.views.latex import entry_key
 from joulemesh.views.progress import Pace, facts, progress_line
 from joulemesh.views.report import spans
 from joulemesh.views.setting import _listed, _span
-from joulemesh.views.sweep import is_geometric, scale_of, words_of
+from joulemesh.views.sweep import words_of
 from joulemesh.views.terminal import sparkline
 from joulemesh.views.words import (
     difference_text,
@@ -137,20 +134,6 @@ def test_a_target_and_how_far_evaluations_leave_it_open() -> None:
     )
 
 
-def test_axes_and_legends() -> None:
-    assert [is_geometric(values) for values in ([10, 20, 50], [10, 20, 30], [0.1, 1.0])] == [
-        True,
-        False,
-        True,
-    ]
-    assert not is_geometric([0, 1, 10])
-    assert scale_of(Varied("budget.energy_j", (100.0, 5000.0), "battery")) == (
-        1000.0,
-        "battery [kJ]",
-    )
-    assert legend_columns(["spread", "adaptive", "fixed:3", "d-psgd"], 3.5) == 2  # two rows of two
-
-
 def test_a_line_of_progress_leaves_out_what_does_not_fit() -> None:
     known = ["iteration 50 of 100", "accuracy 0.95"]
     wide = progress_line("training", 0.5, known, 75.0, 60).plain
@@ -163,21 +146,6 @@ def test_a_line_of_progress_leaves_out_what_does_not_fit() -> None:
     pace = Pace(clock=iter([10.0, 14.0]).__next__)
     assert np.isnan(pace.left_s("fixed:3", 20, 100))
     assert pace.left_s("fixed:3", 40, 100) == 12.0
-
-
-def test_what_a_silent_device_is_called() -> None:
-    nothing = history_of((), 0, "gate")
-    assert Glimpse(Standing(0, "gate", "training"), nothing).state == "training"
-    assert Glimpse(Standing(0, "gate"), nothing, answers=False).state == "not seen"
-    heard = Glimpse(Standing(0, "gate", "training"), nothing, answers=False, heard_at=5.0)
-    assert heard.state == "silent"
-
-
-def test_a_field_of_the_form() -> None:
-    schema = {"exclusiveMinimum": 0, "type": "number", "default": 0.04, "description": "time"}
-    field = describe_field("budget.deadline_s", schema, {})
-    known = (field["range"], field["unit"], field["kind"], field["default"])
-    assert known == ("greater than 0", "s", "text", "0.04")
 
 
 def test_few_points_and_few_digits() -> None:
@@ -200,11 +168,3 @@ def test_joules_of_charts_add_up() -> None:
     data = digest.harvest_data(sunny)
     assert data is not None
     assert data["spent"][-1] == pytest.approx(sunny.spent_j.sum(), rel=1e-4)
-
-
-def test_a_map_of_what_cannot_be_planned_has_devices_and_links() -> None:
-    from joulemesh.planning.ground import Ground
-
-    made = map_of_ground(Ground.of(Scenario(devices={"count": 5})))
-    assert made is not None
-    assert (len(made["at"]), len(made["links"]["ends"]), made["route"]["ends"]) == (5, 5, [])

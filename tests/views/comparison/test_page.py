@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import html
 import io
-import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -24,32 +22,10 @@ from joulemesh.study.comparison import Comparison
 from joulemesh.study.record import Entry
 from joulemesh.training.jax.engine import Engine
 from joulemesh.views.comparison import render_comparison, show_comparison
+from tests.views.markup import Page
 
 Seven = tuple[Comparison, list[Engine]]
 NASTY = '</script><b>&"$title'
-
-
-class Page(HTMLParser):
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.scripts: list[str] = []
-        self.addresses: list[str | None] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ("meta", "link"):
-            self.open.append(tag)
-        if tag == "script":
-            self.scripts.append("")
-        self.addresses += [value for key, value in attrs if key in ("src", "href")]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "script":
-            self.scripts[-1] += data
 
 
 @pytest.fixture
@@ -112,7 +88,7 @@ def test_a_page_that_asks_for_nothing_and_escapes_everything(mixed: Comparison) 
     assert len(page.scripts) == 2
     assert not re.search(r"@import|url\(|https:|fetch\(", text)
     assert "<b>" not in text
-    data = json.loads(page.scripts[0])
+    data = page.data
     chart = data["learning"]
     score = next(one for one in chart["along"] if one["key"] == "test_accuracy")
     assert [line["text"] for line in score["lines"]] == list(DEFAULT_METHODS)

@@ -83,16 +83,6 @@ def test_the_method_that_is_pointed_at_comes_forward(page: Browser) -> None:
     assert page.evaluate("document.querySelectorAll('#curves .near, #curves .far').length") == 0
 
 
-def test_the_legend_says_that_it_can_be_clicked(page: Browser) -> None:
-    notes = "[...document.querySelectorAll('#curves .legend .note')].map(e => e.textContent)"
-    assert page.evaluate(notes) == [
-        "click or tap a method to hide or show it",
-        "bands: 95 % intervals over seeds",
-    ]
-    button = "document.querySelector('#curves .legend button[data-line=pens]')"
-    assert page.evaluate(f"getComputedStyle({button}).cursor") == "pointer"
-
-
 def test_the_table_fits_a_desktop(page: Browser) -> None:
     wide = "(() => { const s = document.querySelector('#table .scroll');"
     assert page.evaluate(wide + "return s.scrollWidth - s.clientWidth; })()") <= 0

@@ -28,14 +28,12 @@ from joulemesh.views.deployment import (
     Curve,
     DeploymentView,
     chart_data,
-    event_words,
     render_deployment,
-    tiles,
 )
 from joulemesh.views.words import Subject
 from tests.browser import Browser
 from tests.deploy.journals import Fleet, Outage
-from tests.views.run.test_report import Page, read_data
+from tests.views.markup import Page
 
 NAMES = ("gate", "barn", "mast", "pump")
 NASTY = "</script><script>alert('x')</script>"
@@ -93,16 +91,9 @@ def test_a_whole_page_that_asks_for_nothing(fleet: Fleet) -> None:
     assert "no beat for 2 s" in page.text
 
 
-def test_links_of_devices_on_one_machine_say_what_they_mean(fleet: Fleet) -> None:
-    apart, together = (str(tiles(make_view(fleet, together=one))) for one in (False, True))
-    assert "median of" in apart
-    assert "which has no links" not in apart
-    assert "how fast one machine handles messages, which has no links" in together
-
-
 def test_the_flow_shows_what_was_spent_and_says_how_that_is_known(fleet: Fleet) -> None:
     view = make_view(fleet)
-    flow, receipt = read_data(render_deployment(view))["flow"], view.receipt
+    flow, receipt = Page(render_deployment(view)).data["flow"], view.receipt
     assert flow["title"] == "Where the joules went (charged)"
     uses = [one["key"] for one in flow["uses"]]
     assert uses[:2] == ["train", "exchange"]
@@ -134,7 +125,7 @@ def curve_of(chart: dict[str, Any], key: str, kind: str) -> list[float]:
 
 def test_the_charts_have_the_receipts_figures(fleet: Fleet) -> None:
     view = make_view(fleet, curve=make_curve(fleet.plan))
-    data = read_data(render_deployment(view))
+    data = Page(render_deployment(view)).data
     receipt = view.receipt
     for kind in ("planned", "simulated", "metered"):
         joules = np.nansum(getattr(receipt, kind).joules)
@@ -187,7 +178,7 @@ def test_text_of_others_stays_text() -> None:
     page = render_deployment(make_view(nasty, [History(**fields), *histories[1:]]))
     assert "<script>alert" not in page
     assert len(Page(page).scripts) == 2
-    assert NASTY in read_data(page)["names"]
+    assert NASTY in Page(page).data["names"]
 
 
 def test_missing_and_damaged_journals_are_said(fleet: Fleet) -> None:
@@ -225,28 +216,6 @@ def test_views_that_cannot_be_read_are_left_to_the_events(fleet: Fleet) -> None:
     odd = Event(0.0, 0, "view", {"number": "x"})
     fields = {**histories[0].__dict__, "events": (odd, *histories[0].events)}
     assert [seen.view.number for seen in views_of([History(**fields)])] == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("event", "words"),
-    [
-        (Event(0, 0, "fetched", {"iteration": 3, "giver": 1}),
-         "fetched the average of iteration 3 from barn"),
-        (Event(0, 0, "refused", {"sender": 2, "reason": "not a neighbour", "count": 3}),
-         "refused mast: not a neighbour"),
-        (Event(0, 0, "start", {"incarnation": 2, "iteration": 5}),
-         "started (number 2) after iteration 5"),
-        (Event(0, 0, "end", {"reason": "done", "complete": True}), "ended: done"),
-        (Event(0, 0, "gift", {}), "gift"),
-        (Event(0, 0, "absent", {"view": 0, "iteration": 3, "missed": [[0, 1], [0, 3]]}),
-         "goes without barn, pump"),
-        (Event(0, 0, "undelivered", {"to": 1, "message": "Part", "reason": "late", "count": 2}),
-         "could not deliver to barn: late"),
-        (Event(0, 0, "suspected", {"device": 99}), "suspects 99"),
-    ],
-)  # fmt: skip
-def test_events_in_words(event: Event, words: str) -> None:
-    assert event_words(event, NAMES) == words
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -20,40 +19,15 @@ from joulemesh.study.result import Result
 from joulemesh.views.charts import curves, few_digits, line
 from joulemesh.views.notebook import _sketch
 from tests.browser import Browser
+from tests.views.markup import Page
 from tests.views.publication.studies import study
 
 VOID = {"meta", "hr", "br", "img", "image", "path", "polyline", "polygon"}
 
 
-class Tags(HTMLParser):
-    """Counts elements, and sees that each is closed in its turn."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.text = ""
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def whole(page: str) -> Tags:
+def whole(page: str) -> Page:
     """A fragment that is well-formed, runs nothing and asks for nothing."""
-    tags = Tags(page)
+    tags = Page(page)
     assert tags.open == []
     assert tags.seen[0] == "div"
     assert "script" not in tags.seen
@@ -141,42 +115,6 @@ def test_a_comparison_is_shown(comparison: Comparison) -> None:
     assert tags.seen.count("polyline") == tags.seen.count("polygon") == 2
 
 
-def test_the_frames_of_a_comparison(comparison: Comparison) -> None:
-    pytest.importorskip("pandas")
-    curves, table = comparison.frame(), comparison.frame("table")
-    assert curves.columns[:3].tolist() == ["method", "seed", "iteration"]
-    entry = comparison["fixed:1"]
-    mine = curves[(curves["method"] == "fixed:1") & (curves["seed"] == 0)]
-    np.testing.assert_array_equal(mine["test_accuracy"], entry.curves["test_accuracy"][:, 0])
-    assert table["method"].tolist() == ["adaptive", "fixed:1"]
-    mine = table.set_index("method").loc["fixed:1"]
-    assert mine["energy_j"] == comparison.table()[1]["energy_j"]
-    with pytest.raises(joulemesh.ScenarioError, match="use 'curves' or 'table'"):
-        comparison.frame("rows")
-
-
-def test_what_is_printed_is_one_line(
-    scenario: Scenario, result: Result, comparison: Comparison, plans: dict[str, Plan]
-) -> None:
-    for value in (scenario, result, comparison, comparison.entries[0], *plans.values()):
-        texts = (repr(value),) if value is comparison else (repr(value), str(value))
-        for text in texts:  # printed, a comparison is its table
-            assert text.startswith(f"{type(value).__name__}(")
-            assert "\n" not in text
-            assert len(text) < 200
-    plan, figures = result.plan, result.summary()
-    assert f"accuracy {figures['accuracy']:.4f}, {plan.iterations} iterations" in repr(result)
-    assert f"{figures['devices']} devices, 2 seeds" in repr(result)
-    assert f"Plan({plan.scheme}, {plan.iterations} iterations" in repr(plan)
-    assert f"{int(plan.rounds.sum()):,} rounds" in repr(plan)
-    accuracy = comparison.table()[1]["accuracy"]
-    assert f"fixed:1 {accuracy:.4f}; equal {comparison.equal}, " in repr(comparison)
-    many = scenario.override(
-        {"network.topology": [[k, k + 1] for k in range(scenario.devices.count - 1)]}
-    )
-    assert f"{scenario.devices.count - 1} links" in repr(many)
-
-
 def sketch(x: list[int], y: list[float], **look: bool) -> dict[str, Any]:
     drawn = {"lines": [line("a", "a", "a", few_digits(np.array(y)))], **look}
     return _sketch(curves([{"iterations": x}], [drawn]))
@@ -250,17 +188,3 @@ def test_a_comparison_shows_all_its_columns(browser: Browser, tmp_path: Path) ->
     browser.settle()
     cut = "[...document.querySelectorAll('.scroll')].map(e => e.scrollWidth - e.clientWidth)"
     assert browser.evaluate(cut) == [0]
-
-
-def test_printed_a_comparison_is_its_table(
-    comparison: Comparison, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    text = str(comparison)
-    for row in comparison.table():
-        line = next(line for line in text.splitlines() if line.split()[:1] == [row["method"]])
-        assert f"{100 * row['accuracy']:.1f}" in line
-    assert f"target: {comparison.target_words}" in text
-    assert max(map(len, text.splitlines())) <= 100
-    assert len(repr(comparison)) < 200
-    assert "\x1b" not in text

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +7,8 @@ import pytest
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_hex, to_rgba_array
 from matplotlib.container import BarContainer
-from matplotlib.figure import Figure
 
 import joulemesh
-from joulemesh.base.errors import ScenarioError
 from joulemesh.planning.plan import Plan
 from joulemesh.views import charts as digest
 from joulemesh.views.charts import link_energy_j
@@ -138,24 +134,6 @@ def test_the_same_plan_gives_the_same_file(
     assert first.startswith(start)
     assert first == second
     assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_an_impossible_place_is_named_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"cannot write .*nowhere.*: No such file or directory"):
-        save_figure(Figure(), tmp_path / "nowhere" / "plan", "png")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ScenarioError, match="Not a directory"):
-        save_figure(Figure(), tmp_path / "file" / "plan", "png")
-
-
-def test_no_global_state_and_no_training_library() -> None:
-    code = (
-        "import sys, joulemesh, joulemesh.views.plan_figure as f;"
-        "f.plan_figure(joulemesh.plan(joulemesh.Scenario.preset('default')));"
-        "import matplotlib as m; assert m.rcParams['font.size'] == m.rcParamsDefault['font.size'];"
-        "assert not {'matplotlib.pyplot', 'jax'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_equal_links_have_a_colour_scale(tmp_path: Path) -> None:

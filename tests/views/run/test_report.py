@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -20,46 +18,10 @@ from joulemesh.views import charts, report, words
 from joulemesh.views import charts as digest
 from joulemesh.views.charts import link_energy_j
 from joulemesh.views.report import ReportView, Summary, render_report, write_report
+from tests.views.markup import Page
 
 KINDS = ["default", "paper-grid", "fading", "leave", "gossip", "tiny", "many"]
 NASTY = "</script><script>alert('x')</script><!-- & \"$title\""
-
-
-class Page(HTMLParser):
-    """Elements that are opened and never closed, scripts, and addresses."""
-
-    VOID = ("meta", "link", "br")
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.scripts: list[str] = []
-        self.addresses: list[str | None] = []
-        self.ids: set[str | None] = set()
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in self.VOID:
-            self.open.append(tag)
-        if tag == "script":
-            self.scripts.append("")
-        found = dict(attrs)
-        self.ids.add(found.get("id"))
-        self.addresses += [found[key] for key in ("src", "href") if key in found]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, text: str) -> None:
-        if self.open and self.open[-1] == "script":
-            self.scripts[-1] += text
-        else:
-            self.text += text
-
-
-def read_data(page: str) -> Any:
-    return json.loads(Page(page).scripts[0])
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -90,7 +52,7 @@ def test_text_of_the_user_stays_text(
     page = Page(render_report(view))
     assert page.open == []
     assert len(page.scripts) == 2
-    assert read_data(render_report(view))["labels"]["classes"][0] == NASTY
+    assert Page(render_report(view)).data["labels"]["classes"][0] == NASTY
     assert page.text.count(NASTY) == 6  # <title>, heading, model, scenario, a version and its name
 
 
@@ -237,24 +199,6 @@ def test_events_are_told(plans: dict[str, Plan]) -> None:
     assert not report.events(plans["default"])[1].rows
 
 
-def test_the_sentence_without_and_with_a_run(plans: dict[str, Plan]) -> None:
-    planned = words.sentence(plans["default"], Summary(339.0, 3.97), 0)
-    learned = "digits with an MLP of 4,810 parameters in 100 iterations (communication "
-    learned += "rounds), averaging along a tree,"
-    assert planned.startswith(f"20 devices are to learn {learned} for 339 J of 361 J in 3.97 s.")
-    run = words.sentence(plans["default"], Summary(339.0, 3.97, 0.95, 0.9), 5)
-    assert run.startswith(f"20 devices learned {learned} and reached 95.0 % test accuracy (mean")
-    assert "(mean of 5 seeds; the weakest device of any seed 90.0 %) for 339 J" in run
-    alike = Summary(339.0, 3.97, 0.95, 0.9, alike=True)
-    assert "95.0 % test accuracy on every device for" in words.sentence(plans["default"], alike, 1)
-
-
-def test_the_sentence_names_the_users_own_model_and_data(plans: dict[str, Plan]) -> None:
-    own = words.Subject(dataset="/home/me/leaves.npz", model="LeafNet")
-    said = words.sentence(plans["default"], Summary(1.0, 2.0, 0.9), 1, own)
-    assert said.startswith("20 devices learned leaves.npz with a LeafNet of 4,810 parameters in")
-
-
 def test_the_device_table_has_the_ledger(plans: dict[str, Plan]) -> None:
     plan, table = plans["default"], report.devices(plans["default"])
     row = dict(zip(table.names, table.rows[14], strict=True))
@@ -271,7 +215,7 @@ def test_a_plan_that_was_not_run_has_no_learning_section(plans: dict[str, Plan])
     page = render_report(ReportView(plans["default"], Summary(339.0, 3.97)))
     assert re.search(r'id="learning"[^>]* hidden>', page)
     assert re.search(r'id="labels"[^>]* hidden>', page)
-    assert read_data(page)["labels"] is None
+    assert Page(page).data["labels"] is None
     assert "iterations = 100" in page  # the plan's own scenario
 
 
