@@ -215,8 +215,8 @@ def _tiles(plan: Plan, spent_j: float, held_j: float) -> list[list[str]]:
     whole = "" if plan.total_s is None else f"of {duration(plan.total_s)}"
     return [
         ["scheme", plan.scheme, f"exchange {duration(float(plan.exchange_s.max()))}"],
-        ["iterations", f"{n:,}", f"{count:,} devices"],
-        ["rounds", f"{int(plan.rounds.sum()):,}", f"{mean:.3g} per iteration and device"],
+        ["iterations", f"{n:,}", f"communication rounds of {count:,} devices"],
+        ["local rounds", f"{int(plan.rounds.sum()):,}", f"{mean:.3g} per iteration and device"],
         ["energy", energy(spent_j), f"of {energy(held_j)}"],
         ["time", duration(plan.time_s), whole],
         ["longest iteration", duration(float(plan.latency_s.max())), limit],
@@ -232,7 +232,7 @@ def _who(devices: Iterable[int], names: tuple[str, ...], most: int = 6) -> str:
 _COUNT: Callable[[float], str] = lambda value: f"{value:,.0f}"  # noqa: E731
 _FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "iterations": ("iterations", _COUNT),
-    "rounds": ("rounds", _COUNT),
+    "rounds": ("local rounds", _COUNT),
     "spent_j": ("energy spent", energy),
     "held_j": ("energy held", energy),
     "time_s": ("time in all", duration),
@@ -261,7 +261,7 @@ def plan_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[s
     >>> found["fields"]
     [{'field': 'budget.deadline_s', 'before': '0.04', 'now': '0.05'}]
     >>> [row["name"] for row in found["figures"] if row["change"]][:2]
-    ['rounds', 'energy spent']
+    ['local rounds', 'energy spent']
     """
     old, new = before["plan"], now["plan"]
     fields = [

@@ -53,6 +53,7 @@ _MOST_MARKS = 3000
 _MOST_ROWS, _MOST_COLUMNS = 400, 500
 _MOST_LISTED, _FIRST_ROWS = 200, 12
 _ABSENT = 65535
+_VISIBLE = 5e-4  # of accuracy; a band that is thinner cannot be seen
 _WIDEST = 4.0  # times the planned figure; beyond, all have one colour
 _UNMARKED = ("absent", "prepared", "view", "refused", "undelivered")
 _WORDS = {
@@ -199,7 +200,7 @@ def _learning(view: DeploymentView) -> dict[str, Any] | None:
         points.append(_axes(view.receipt.metered, iterations[shown]))
         rows = values[shown].T
         many = {"among": "devices", "counts": np.isfinite(rows).sum(axis=0).tolist()}
-        if (np.nanmax(rows, axis=0) > np.nanmin(rows, axis=0)).any():
+        if (np.nanmax(rows, axis=0) - np.nanmin(rows, axis=0) > _VISIBLE).any():
             many["band"] = "devices, worst to best"
         said = "measured on the devices, mean"
         lines.append(_spread("metered", said, rows, many, points=len(points) - 1))
@@ -478,8 +479,8 @@ def sentence(view: DeploymentView) -> str:
     held, (spent, _) = float(receipt.battery_j[there].sum()), _joules(view)
     times = f"{done:,}" if done == receipt.iterations else f"{done:,} of {receipt.iterations:,}"
     said = (
-        f"{every}{len(there):,} devices carried out {times} iterations, averaging "
-        f"{view.plan.timeline.scheme.kind.words}, for {energy(spent)} of "
+        f"{every}{len(there):,} devices carried out {times} iterations (communication rounds), "
+        f"averaging {view.plan.timeline.scheme.kind.words}, for {energy(spent)} of "
         f"{energy(held)} in {duration(elapsed(view.histories))}"
     )
     reached = _reached(view)

@@ -23,7 +23,7 @@ function drawTiles() {
     dom("li", {}, dom("span", { textContent: name }), dom("strong", { textContent: value }), dom("small", { textContent: more }))));
   const ended = data.devices.filter((one) => one.state === "ended").length;
   document.getElementById("summary").textContent = ended === data.devices.length ? "All devices have ended."
-    : `${whole(up.length)} of ${whole(data.devices.length)} devices answer; iteration ${whole(fastest)} of ${whole(data.iterations)}.`;
+    : `${whole(up.length)} of ${whole(data.devices.length)} devices answer; iteration (communication round) ${whole(fastest)} of ${whole(data.iterations)}.`;
 }
 
 function stateCell(one) {
