@@ -15,7 +15,7 @@ import pytest
 import joulemesh
 from joulemesh.base.errors import InfeasibleError, ScenarioError
 from joulemesh.data import from_arrays
-from joulemesh.study.learn import Judge, halves
+from joulemesh.study.contest import Judge, halves
 from joulemesh.study.tune import Progress
 from joulemesh.study.tuning import Tuned
 

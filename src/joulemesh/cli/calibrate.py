@@ -8,6 +8,7 @@ import asyncio
 import json as json_format
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -254,6 +255,7 @@ def links(
     from joulemesh.base.units import parse
     from joulemesh.deploy.fleet.pack import OPERATOR, ORDERS
     from joulemesh.deploy.links.transfers import Rule
+    from joulemesh.scenario import Scenario
 
     common.load_files(load)
     given = targets or []
@@ -275,8 +277,10 @@ def links(
     if (folder / OPERATOR).is_dir():
         found = _of_fleet(folder, rule, size, modes, quiet=json)
     else:
-        ends = _Ends(given, token or [], here, there or [], scenario)
-        found = ends.measured(rule, size, modes, quiet=json)
+        asked = None if scenario is None else Scenario.load(scenario)
+        rule = replace(rule, payload_bytes=_payload(size, _model_bits(asked)))
+        machines = (given, token or [], here, there or [], asked)
+        found = _of_machines(*machines, rule, modes, quiet=json)
     _finish(found, out, use, json)
 
 
@@ -322,8 +326,6 @@ def _listen_in_fleet(folder: Path, within_s: float) -> None:
 def _of_fleet(
     folder: Path, rule: Rule, size: str | None, modes: Sequence[str], *, quiet: bool
 ) -> list[LinkFigures]:
-    from dataclasses import replace
-
     from joulemesh.deploy.links.sessions import measure_fleet, tell_all
     from joulemesh.deploy.operator.operator import Operator
     from joulemesh.planning.static import plan_of
@@ -346,72 +348,53 @@ def _of_fleet(
     return asyncio.run(work())
 
 
-class _Ends:
-    """Who is who, where machines are named by their addresses."""
+def _of_machines(
+    targets: Sequence[str],
+    tokens: Sequence[str],
+    here: str,
+    there: Sequence[str],
+    scenario: Scenario | None,
+    rule: Rule,
+    modes: Sequence[str],
+    *,
+    quiet: bool,
+) -> list[LinkFigures]:
+    """Measure to machines that are named by their addresses."""
+    from joulemesh.data.load import device_names
+    from joulemesh.deploy.links.sessions import Listener, measure_listeners, parse_address
 
-    def __init__(
-        self,
-        targets: Sequence[str],
-        tokens: Sequence[str],
-        here: str,
-        there: Sequence[str],
-        file: Path | None,
-    ) -> None:
-        from joulemesh.deploy.links.sessions import parse_address
-        from joulemesh.scenario import Scenario
+    addresses, count = [parse_address(one) for one in targets], len(targets)
+    if len(tokens) != count:
+        raise ScenarioError(
+            f"{len(tokens)} tokens for {count} listeners; add --token for each, as it printed it"
+        )
+    names = () if scenario is None else device_names(scenario)
+    most = None if scenario is None else scenario.devices.count
 
-        self.addresses = [parse_address(one) for one in targets]
-        if len(tokens) != len(targets):
-            raise ScenarioError(
-                f"{len(tokens)} tokens for {len(targets)} listeners; add --token for each, as it "
-                "printed it"
-            )
-        self.tokens, self.scenario = tokens, None if file is None else Scenario.load(file)
-        self.names = self._names()
-        numbers = [self.number(one) for one in (here, *(there or self._others(here)))]
-        if len(numbers) != len(targets) + 1 or len(set(numbers)) != len(numbers):
-            raise ScenarioError(
-                f"{len(numbers) - 1} devices for {len(targets)} listeners; give --here and one "
-                "--there for each, all different"
-            )
-        self.numbers = numbers
-
-    def _names(self) -> tuple[str, ...]:
-        from joulemesh.data.load import device_names
-
-        return () if self.scenario is None else device_names(self.scenario)
-
-    def _others(self, here: str) -> list[str]:
-        own = self.number(here)
-        return [str(k) for k in range(len(self.addresses) + 1) if k != own][: len(self.addresses)]
-
-    def number(self, given: str) -> int:
-        count = None if self.scenario is None else self.scenario.devices.count
-        if given in self.names:
-            return self.names.index(given)
-        if given.isascii() and given.isdigit() and (count is None or int(given) < count):
+    def number(given: str) -> int:
+        if given in names:
+            return names.index(given)
+        if given.isascii() and given.isdigit() and (most is None or int(given) < most):
             return int(given)
-        known = ", ".join(self.names[:8]) or ("0, 1, …" if count is None else f"0 to {count - 1}")
+        known = ", ".join(names[:8]) or ("0, 1, …" if most is None else f"0 to {most - 1}")
         raise ScenarioError(f"{given!r:.60} is no device of the scenario; its devices are {known}")
 
-    def name(self, number: int) -> str:
-        return self.names[number] if number < len(self.names) else ""
+    def named(k: int) -> tuple[int, str]:
+        return k, names[k] if k < len(names) else ""
 
-    def measured(
-        self, rule: Rule, size: str | None, modes: Sequence[str], *, quiet: bool
-    ) -> list[LinkFigures]:
-        from dataclasses import replace
-
-        from joulemesh.deploy.links.sessions import Listener, measure_listeners
-
-        rule = replace(rule, payload_bytes=_payload(size, _model_bits(self.scenario)))
-        own, *others = self.numbers
-        listeners = [
-            Listener(address, token, number, self.name(number))
-            for address, token, number in zip(self.addresses, self.tokens, others, strict=True)
-        ]
-        here = (own, self.name(own))
-        return asyncio.run(measure_listeners(listeners, here, rule, modes=modes, done=_told(quiet)))
+    own = number(here)
+    others = [number(one) for one in there] or [k for k in range(count + 1) if k != own][:count]
+    if len(others) != count or len({own, *others}) != count + 1:
+        raise ScenarioError(
+            f"{len(others)} devices for {count} listeners; give --here and one --there for each, "
+            "all different"
+        )
+    listeners = [
+        Listener(address, token, *named(k))
+        for address, token, k in zip(addresses, tokens, others, strict=True)
+    ]
+    work = measure_listeners(listeners, named(own), rule, modes=modes, done=_told(quiet))
+    return asyncio.run(work)
 
 
 def _model_bits(scenario: Scenario | None) -> float | None:

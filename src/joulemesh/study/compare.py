@@ -97,6 +97,14 @@ class Options(TypedDict, total=False):
     on_stage: Callable[[str], None] | None
 
 
+def taken(scenario: Scenario, loss: Any, options: Options) -> tuple[Scenario, Options]:
+    """The scenario with a loss and a file that are given, and the options with data in memory."""
+    scenario, data = said_loss(scenario, loss), options.get("data")
+    if isinstance(data, str | Path):
+        scenario, data = with_data(scenario, data), None
+    return scenario, {**options, "data": None if data is None else the_dataset(scenario, data)}
+
+
 def prepare_comparison(
     scenario: Scenario,
     methods: Sequence[str] | str,
@@ -427,12 +435,10 @@ def compare(
     >>> [row["method"] for row in found.table()], found.computed, again.computed
     (['adaptive', 'fixed:1'], 4, 0)
     """
-    scenario = said_loss(scenario, loss)
-    if isinstance(data, str | Path):
-        scenario, data = with_data(scenario, data), None
-    own = None if data is None else the_dataset(scenario, data)
-    options: Options = {"model": model, "data": own, "target": target, "cache": cache}
+    options: Options = {"model": model, "data": data, "target": target, "cache": cache}
     options |= {"tune_lr": tune_lr, "tune_seeds": tune_seeds, "on_stage": on_stage}
+    scenario, options = taken(scenario, loss, options)
+    own = options.get("data")
     each: list[Comparison] = []
     for k, mine in enumerate([scenario] if worlds == 1 else worlds_of(scenario, worlds, seeds)):
 

@@ -72,7 +72,6 @@ _OWN = (
     "metrics.py",
     "study/contest.py",
     "study/record.py",
-    "study/learn.py",
 )
 _PLACES = {"data_dir", "dataset", "test_dataset"}
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from joulemesh.study.compare import (
     method_names,
     prepare_comparison,
     rates_of,
+    taken,
 )
 from joulemesh.study.compare import Progress as Step
 from joulemesh.study.contest import Contest
@@ -43,7 +44,7 @@ from joulemesh.study.runs import check_target
 from joulemesh.study.sweep_result import Point, Sweep
 from joulemesh.training.draws import steps_per_round
 from joulemesh.training.learner import Learner, chunks
-from joulemesh.training.prepare import said_loss, the_dataset, with_data
+from joulemesh.training.prepare import with_data
 from joulemesh.views.printing import ON_SCREEN, TWO_COLUMNS_IN, Printing
 
 
@@ -149,35 +150,30 @@ def _outlook(asked: Sweep, one: Combination, options: Options) -> Outlook:
         return Outlook(one, str(ready.ready[0]), infeasible=infeasible)
     return Outlook(
         one,
-        runs=sum(work.runs for work in works.values()),
-        missing=sum(work.missing for work in works.values()),
-        steps_of={name: work.missing * work.steps for name, work in works.items()},
+        runs=sum(runs for runs, _, _ in works.values()),
+        missing=sum(missing for _, missing, _ in works.values()),
+        steps_of={name: missing * steps for name, (_, missing, steps) in works.items()},
         infeasible=infeasible,
     )
 
 
-class _Work(NamedTuple):
-    """What a method has to train: runs in all, runs that are not kept, device-steps of each."""
-
-    runs: int
-    missing: int
-    steps: int
-
-
-def _work(made: Contender, ready: Prepared) -> _Work:
-    training = ready.bench.setting.scenario.training
-    steps = int(device_steps(made, ready).sum())
+def _work(made: Contender, ready: Prepared) -> tuple[int, int, int]:
+    """Of a method: runs in all, runs that are not kept, and device-steps of each."""
+    bench = ready.bench
+    steps, rate = (
+        int(device_steps(made, ready).sum()),
+        bench.setting.scenario.training.learning_rate,
+    )
     runs = len(ready.seeds) + len(ready.rates) * len(ready.tuned_on)
-    rate = training.learning_rate
     if ready.rates:
-        grid = ready.bench.grid_of(made, ready.rates)
-        tried = [ready.bench.missing(made, ready.tuned_on, rate, trial=True) for rate in grid]
+        grid = bench.grid_of(made, ready.rates)
+        tried = [bench.missing(made, ready.tuned_on, rate, trial=True) for rate in grid]
         more = len(made.variants) * len(ready.tuned_on)
         # The rate of the result, and of variants, is not known before all have been tried.
         if more or any(tried):
-            return _Work(runs, sum(tried) + more + len(ready.seeds), steps)
-        rate = ready.bench.tuned(made, ready.rates, ready.tuned_on, lambda *told: None)[1].chosen
-    return _Work(runs, ready.bench.missing(made, ready.seeds, rate), steps)
+            return runs, sum(tried) + more + len(ready.seeds), steps
+        rate = bench.tuned(made, ready.rates, ready.tuned_on, lambda *told: None)[1].chosen
+    return runs, bench.missing(made, ready.seeds, rate), steps
 
 
 def device_steps(made: Contender, ready: Prepared) -> NDArray[np.int64]:
@@ -336,12 +332,10 @@ def sweep(
     >>> found.computed, found.to_pandas().shape[0], found.array("accuracy").shape
     (8, 8, (2, 2, 2))
     """
-    scenario = said_loss(scenario, loss)
-    if isinstance(data, str | Path):
-        scenario, data = with_data(scenario, data), None
-    own = None if data is None else the_dataset(scenario, data)
-    options: Options = {"model": model, "data": own, "target": target, "cache": cache}
+    options: Options = {"model": model, "data": data, "target": target, "cache": cache}
     options |= {"tune_lr": tune_lr, "tune_seeds": tune_seeds}
+    scenario, options = taken(scenario, loss, options)
+    own = options.get("data")
     printing = Printing.asked(formats, width) or ON_SCREEN
     wanted = ask(scenario, vary, methods, equal, seeds, labels)
     ahead = outlooks(wanted, on_plan, **options)

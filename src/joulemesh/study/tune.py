@@ -19,8 +19,8 @@ from joulemesh.metrics import reported
 from joulemesh.models.curves import column_names
 from joulemesh.scenario import Scenario
 from joulemesh.study import kept
+from joulemesh.study.contest import Job, Judge, halves
 from joulemesh.study.identity import asked, difference, portable, record_of
-from joulemesh.study.learn import Job, Judge, halves
 from joulemesh.study.pricing import Candidate, Offer, Priced, Pricing
 from joulemesh.study.record import Cache, Record
 from joulemesh.study.runs import chance_note
