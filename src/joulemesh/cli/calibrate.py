@@ -278,9 +278,8 @@ def links(
         found = _of_fleet(folder, rule, size, modes, quiet=json)
     else:
         asked = None if scenario is None else Scenario.load(scenario)
-        rule = replace(rule, payload_bytes=_payload(size, _model_bits(asked)))
         machines = (given, token or [], here, there or [], asked)
-        found = _of_machines(*machines, rule, modes, quiet=json)
+        found = _of_machines(*machines, rule, size, modes, quiet=json)
     _finish(found, out, use, json)
 
 
@@ -355,6 +354,7 @@ def _of_machines(
     there: Sequence[str],
     scenario: Scenario | None,
     rule: Rule,
+    size: str | None,
     modes: Sequence[str],
     *,
     quiet: bool,
@@ -393,6 +393,7 @@ def _of_machines(
         Listener(address, token, *named(k))
         for address, token, k in zip(addresses, tokens, others, strict=True)
     ]
+    rule = replace(rule, payload_bytes=_payload(size, _model_bits(scenario)))
     work = measure_listeners(listeners, named(own), rule, modes=modes, done=_told(quiet))
     return asyncio.run(work)
 
