@@ -19,6 +19,7 @@ BENCHMARKS = (
     "trees",
     "slots",
     "consensus",
+    "bits",
     "drag",
     "studio",
     "deploy",

@@ -7,6 +7,7 @@ import json
 from benchmarks import (
     accelerator_page,
     auto,
+    bits,
     consensus,
     deploy,
     drag,
@@ -40,6 +41,7 @@ PAGES = {
     "drag": (drag.TITLE, drag.page),
     "slots": (slots.TITLE, slots.page),
     "auto": (auto.TITLE, auto.page),
+    "bits": (bits.TITLE, bits.page),
     "studio": (studio.TITLE, studio.page),
     "deploy": (deploy.TITLE, deploy.page),
     "long": (long.TITLE, long.page),

@@ -12,6 +12,7 @@ import joulemesh
 from joulemesh.aggregation.bits import BUCKET, WIDTHS, Width, bits_of, pack, quantised, unpack
 from joulemesh.aggregation.contract import execute_quantised
 from joulemesh.base.errors import JoulemeshError
+from joulemesh.planning.ground import Ground
 from joulemesh.planning.plan import Plan
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Scenario
@@ -116,6 +117,24 @@ def test_plans_pay_for_the_bytes_that_are_sent(scheme: str, bits: int) -> None:
         on_air=lambda one: sent.append(one.size),
     )
     assert 8 * sum(sent) == pytest.approx(float(plan.ledger.bits[0]), rel=1e-12)
+
+
+def test_auto_takes_narrow_messages_where_they_halve_the_price() -> None:
+    narrow = joulemesh.plan(Scenario().override({"plan.bits": "auto"}))
+    assert narrow.timeline.scheme.width is not None
+    bits, share = narrow.ground.width_by_price
+    assert narrow.timeline.scheme.width.bits == bits == 4
+    assert any(
+        f"takes 4 bits: joules × seconds of an exchange are {100 * share:.0f} %" in note
+        for note in narrow.notes
+    )
+    priced = narrow.scenario.override({"plan.bits": 4})
+    assert joulemesh.plan(priced).ledger.total_j == narrow.ledger.total_j
+    # Where a packet's header is nearly all that is sent, bits save nothing; gossip has no widths.
+    slow = {"network.header_bits": 10**7, "network.packet_bits": 10**9, "plan.chunks": 1}
+    for changes in (slow, {"plan.aggregation": "gossip"}):
+        ground = Ground.of(Scenario().override({"plan.bits": "auto", **changes}))
+        assert ground.width is None
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ from joulemesh.world.traces import Snapshot
 
 __all__ = ["TRAINING_OPERATIONS", "Ground", "Workload", "explicit_sizes", "workload"]
 
+_WORTH = 0.5  # of the joules × seconds of wider messages
+
 TRAINING_OPERATIONS = 6.0
 """Floating-point operations of training for each multiply-add of the forward pass: 2 in it, and
 twice as many in the backward pass."""
@@ -271,8 +273,34 @@ class Ground:
     @cached_property
     def width(self) -> Width | None:
         """How wide the messages of an exact average are; None if numbers are sent as they are."""
-        bits = self.scenario.plan.bits
-        return None if bits in (32, "auto") else Width(self.work.parameters, int(bits))
+        asked = self.scenario.plan.bits
+        bits = self.width_by_price[0] if asked == "auto" else int(asked)
+        return None if bits == 32 else Width(self.work.parameters, bits)
+
+    @cached_property
+    def width_by_price(self) -> tuple[int, float]:
+        """Bits that ``plan.bits = "auto"`` takes, and joules × seconds relative to those of 32.
+
+        Narrower messages are taken while they halve joules × seconds: packets have a price that
+        bits do not lower, and what rounding costs in accuracy is not known before training.
+        """
+        whole = least = self._joules_times_seconds(32)
+        taken = 32
+        for bits in (8, 4):
+            try:
+                found = self._joules_times_seconds(bits)
+            except (InfeasibleError, ScenarioError):  # it cannot be carried out
+                break
+            if found > _WORTH * least:
+                break
+            taken, least = bits, found
+        return taken, least / whole if whole else 1.0
+
+    def _joules_times_seconds(self, bits: int) -> float:
+        """Of one exchange in messages of so many bits, as forecast."""
+        ground = replace(self, scenario=self.scenario.override({"plan.bits": bits}))
+        price = ground.pricer.scheme(ground.ready(1), ground.forecast, 0, 1)
+        return float(price.exchange_j.sum() * price.seconds[0])
 
     @cached_property
     def unquantised(self) -> Ground:

@@ -6,7 +6,7 @@ comes (`joulemesh.planning.walk`). A refusal offers remedies with which planning
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -341,6 +341,17 @@ def plan_of(ground: Ground, *, proof: bool = True) -> Plan:
             raise
 
 
+def _on_bits(ground: Ground) -> Iterator[str]:
+    """Which width was chosen, and what that rests on."""
+    if ground.scenario.plan.bits == "auto":
+        bits, share = ground.width_by_price
+        yield (
+            f'plan.bits = "auto" takes {bits} bits: joules × seconds of an exchange are '
+            f"{100 * share:.0f} % of those of 32 bits, and rounding is assumed to cost no accuracy "
+            "(none was measured on digits; compare with plan.bits = 32)"
+        )
+
+
 def _planned(ground: Ground) -> Plan:
     scenario, world = ground.scenario, ground.world
     ground = with_length(ground)
@@ -356,7 +367,7 @@ def _planned(ground: Ground) -> Plan:
         raise
     require_countable(timeline.rounds, _FEWER_ROUNDS)
     doubts += notes_on_outcome(scenario, world, timeline, ground.names)
-    made = Plan(ground, timeline, (*notes, *doubts))
+    made = Plan(ground, timeline, (*notes, *_on_bits(ground), *doubts))
     if scenario.plan.power == "full":
         return made
     decided = made

@@ -47,7 +47,7 @@ def rounded_to(bits_per_parameter: int) -> str:
 
 def check_bits(network: Network, plan: PlanOptions, training: Training) -> None:
     """Refuse widths that no message has, and those that contradict each other."""
-    if plan.bits != _WHOLE:
+    if plan.bits not in (_WHOLE, "auto"):
         _check_quantised(network, plan)
     bits = network.bits_per_parameter
     if bits < _WHOLE and not rounded_to(bits):
@@ -69,8 +69,7 @@ def check_bits(network: Network, plan: PlanOptions, training: Training) -> None:
 
 def _check_quantised(network: Network, plan: PlanOptions) -> None:
     """Refuse what quantised averages do not go with."""
-    bits = f'"{plan.bits}"' if isinstance(plan.bits, str) else plan.bits
-    whole = Edit("plan.bits", _WHOLE)
+    bits, whole = plan.bits, Edit("plan.bits", _WHOLE)
     if network.bits_per_parameter < _WHOLE:
         raise ScenarioError(
             f"plan.bits = {bits} quantises what is sent, and network.bits_per_parameter = "

@@ -321,6 +321,8 @@ def _differences(app: _App) -> list[str]:
     if rounded_to(scenario.network.bits_per_parameter):
         bits = scenario.network.bits_per_parameter
         lines.append(f"**Bits**: messages are not rounded to {bits} bits here.")
+    if scenario.plan.bits != 32:
+        lines.append("**Bits**: messages are not quantised here.")
     if scenario.training.metrics:
         lines.append("**Metrics**: accuracy and loss only.")
     return lines

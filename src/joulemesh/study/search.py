@@ -42,6 +42,7 @@ TUNABLE = (
     "plan.epsilon",
     "plan.gossip_rounds",
     "plan.gossip_mode",
+    "plan.bits",
     "training.learning_rate",
     "training.batch_size",
     "training.optimizer",

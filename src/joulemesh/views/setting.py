@@ -179,6 +179,10 @@ def _learning(
     model = model_words(subject.model or training.model)
     bits = scenario.network.bits_per_parameter
     size = f" of {parameters:,} parameters ({bits} bits each)" if parameters else ""
+    if parameters and scenario.plan.bits != 32:
+        width = scenario.plan.bits
+        chosen = "as many bits as the plan chooses" if width == "auto" else f"{width} bits"
+        size += f", averaged in messages of {chosen} for a number"
     counted = ""
     if sizes is not None:
         counted = f" ({sizes.train:,} training and {sizes.test:,} test samples"
