@@ -6,34 +6,6 @@ In: a model's outputs and the targets. Out: what training minimises, and what ev
 
 from __future__ import annotations
 
-__all__ = [
-    "ACCURACY",
-    "CROSS_ENTROPY",
-    "LOSS",
-    "Loss",
-    "Metric",
-    "Reported",
-    "TargetKind",
-    "absolute_error",
-    "as_loss",
-    "balanced",
-    "brier",
-    "correct",
-    "correct_tokens",
-    "cross_entropy",
-    "further_of",
-    "huber",
-    "loss_named",
-    "metrics_of",
-    "moments_of_error",
-    "name_of",
-    "reported",
-    "score_metric",
-    "squared_error",
-    "surprise",
-    "token_cross_entropy",
-]
-
 import inspect
 import math
 from collections.abc import Callable, Iterable
@@ -172,7 +144,6 @@ def _one_hot(labels: Array, logits: Array) -> Array:
 
 
 def correct(logits: Array, labels: Array) -> Array:
-    """Whether the largest logit is the label's."""
     xp = logits.__array_namespace__()
     return xp.argmax(logits, axis=1) == labels
 
@@ -314,7 +285,6 @@ class Loss:
 
 
 def _cross_entropy(outputs: Any, targets: Any) -> Any:
-    """The mean cross-entropy of PyTorch tensors."""
     return require("torch", "a PyTorch module").nn.functional.cross_entropy(outputs, targets)
 
 
@@ -419,7 +389,6 @@ def huber(outputs: Array, targets: Array) -> Array:
 
 
 def _apart(outputs: Array, targets: Array) -> Array:
-    """Outputs less targets, a row for each sample."""
     size = len(outputs)
     return outputs.reshape(size, -1) - targets.reshape(size, -1).astype(outputs.dtype)
 

@@ -41,7 +41,6 @@ class FolderLock:
 
     @classmethod
     def is_held(cls, folder: Path) -> bool:
-        """Does another process hold the folder?"""
         try:
             with cls(folder):
                 return False
@@ -85,7 +84,6 @@ class FolderLock:
 
 
 def _words(holder: bytes) -> str:
-    """Who holds the lock, from what it wrote."""
     try:
         who = json.loads(holder)
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(who["since"])))
@@ -237,7 +235,6 @@ class Disk:
             os.close(descriptor)
 
     def sync(self, file: IO[bytes]) -> None:
-        """Wait until a file's bytes are on the disk."""
         file.flush()
         os.fsync(file.fileno())
 
@@ -246,7 +243,6 @@ class Disk:
         os.replace(draft, path)
 
     def make_folder(self, path: Path) -> None:
-        """Make one folder, if it does not exist."""
         path.mkdir(exist_ok=True)
 
     def remove(self, path: Path) -> None:
@@ -539,7 +535,6 @@ class Manifest:
 
 
 def _inside(name: str) -> str:
-    """A name that stays within the folder."""
     if not name or Path(name).is_absolute() or ".." in Path(name).parts:
         raise ValueError(f"{name!r} is not a name within the folder")
     return name
@@ -608,7 +603,6 @@ class Verdict:
         return not self.damaged
 
     def lines(self) -> list[str]:
-        """A line for each damaged file."""
         folder = Path(self.folder)
         return [f"{folder / name} is damaged: {why}" for name, why in self.damaged.items()]
 

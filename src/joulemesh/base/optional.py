@@ -59,7 +59,6 @@ def installed(module: str) -> bool:
 
 
 def require(module: str, purpose: str, package: str | None = None) -> Any:
-    """An optional package's module."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -86,7 +85,6 @@ def _refusal(module: str, purpose: str, package: str | None = None) -> MissingPa
 
 
 def frame(columns: dict[str, Any], index: str | None = None) -> Any:
-    """A pandas DataFrame."""
     made = require("pandas", "a data frame").DataFrame(columns)
     return made if index is None else made.set_index(index)
 

@@ -89,13 +89,11 @@ class Registry(Generic[E]):
         return entry
 
     def names(self) -> tuple[str, ...]:
-        """The names of all entries, the built-in ones first."""
         load_plugins()
         return tuple(dict.fromkeys([*self._homes, *self._entries]))
 
     @property
     def built_in(self) -> tuple[str, ...]:
-        """The names of the entries that come with Joulemesh."""
         return tuple(self._homes)
 
     def unknown(self, name: object) -> str:
@@ -139,7 +137,6 @@ class Registry(Generic[E]):
 
 @cache
 def load_plugins() -> None:
-    """Import the installed plug-ins, once."""
     for point in entry_points(group=GROUP):
         try:
             loaded = point.load()

@@ -209,7 +209,6 @@ def is_quantity(text: str) -> bool:
 
 
 def parse(text: str, unit: str) -> float:
-    """A quantity in SI units."""
     plain = re.fullmatch(rf"\s*([+-]?){_NUMBER}\s*", text)
     if plain is not None:
         terms, sign = [(plain[2], plain[3], "")], plain[1]

@@ -314,7 +314,6 @@ def _rows(name: str, array: str, y: NDArray[Any]) -> NDArray[np.float64]:
 def tokens_of(
     arrays: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], name: str, holders: Holders | None
 ) -> Dataset:
-    """Sequences of tokens as a Dataset."""
     names = ("x_train", "y_train", "x_test", "y_test")
     whole = [np.asarray(given) for given in arrays]
     for array, given in zip(names, whole, strict=True):
@@ -388,7 +387,6 @@ def has_fractions(values: Sequence[str]) -> bool:
 
 
 def _number(text: str) -> float | None:
-    """The finite number that a text writes."""
     if "_" in text or not text.isascii():
         return None
     try:

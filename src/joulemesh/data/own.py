@@ -113,7 +113,6 @@ def _numpy(path: Path) -> Arrays:
 
 
 def _pair(path: Path) -> Arrays:
-    """Two Arrow or Parquet files."""
     if "train" not in path.name:
         ending = path.suffix
         raise ScenarioError(

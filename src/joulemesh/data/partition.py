@@ -188,7 +188,6 @@ class PartitionKind:
 
 
 def chance(seed: int) -> np.random.Generator:
-    """The random stream of a partition."""
     return np.random.default_rng([seed, _PURPOSE_PARTITION])
 
 
@@ -440,7 +439,6 @@ _SMALLEST_ALPHA = 1e-6
 
 
 def require_alpha(alpha: float) -> None:
-    """Refuse a concentration that is not one."""
     if not _SMALLEST_ALPHA <= alpha < np.inf:
         raise ScenarioError(f"alpha = {alpha} is out of range: use {_SMALLEST_ALPHA} or more")
 

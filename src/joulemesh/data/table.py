@@ -423,7 +423,6 @@ class Texts:
         self.codes: Ints = np.where(codes < 0, len(values), codes).astype(np.int32)
 
     def place(self, code: int) -> str:
-        """Where a text first stands."""
         row = int((self.codes == code).argmax())
         return f"{self._table.where}, {self._table.unit} {self._table.place(row)}"
 
@@ -531,7 +530,6 @@ def held_out(
     seed: int,
     holders: NDArray[np.int32] | None = None,
 ) -> NDArray[np.bool_]:
-    """Choose the test samples."""
     rng = np.random.default_rng([seed, _PURPOSE])
     order = rng.permutation(len(labels))
     keys = (labels[order],) if holders is None else (holders[order], labels[order])
@@ -599,7 +597,6 @@ class Classes:
         """By which samples are held out: the same share of each."""
 
     def of(self, found: Rows) -> NDArray[Any]:
-        """The classes of a second table's rows."""
         labels = found.labels
         assert isinstance(labels, Texts)
         known = canonical(self._labels.values)
@@ -638,7 +635,6 @@ class Numbers:
         self.groups: Ints = np.zeros(len(rows), np.int32)
 
     def of(self, found: Rows) -> NDArray[Any]:
-        """The numbers of a second table's rows."""
         assert isinstance(found.labels, np.ndarray)
         return found.labels
 
@@ -652,7 +648,6 @@ class Numbers:
 
 
 def from_table(table: Table, reading: Reading) -> Dataset:
-    """Read a table as a data set."""
     roles, rows, labelled = _gathered(table, reading)
     holders = None
     if rows.holders is not None:

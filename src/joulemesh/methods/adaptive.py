@@ -181,7 +181,6 @@ def _fixed(name: str, setting: Setting, given: Mapping[str, Any]) -> Contender:
 
 
 def _scheme_among(now: Moment) -> Scheme:
-    """The plan's scheme, among those who take part."""
     setting = now.setting
     balanced = setting.scenario.plan.gossip_rounds == "balanced"
     n = setting.iterations if balanced else 1

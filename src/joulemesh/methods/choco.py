@@ -85,7 +85,6 @@ class Compressor:
         return size
 
     def bits(self, size: int, bits_per_parameter: int) -> float:
-        """Bits of one message."""
         if self.kind == "qsgd":
             norms = math.ceil(size / BUCKET) * _NORM_BITS
             return float(size * (1 + math.ceil(math.log2(self.amount + 1))) + norms)

@@ -136,7 +136,6 @@ def star_costs(setting: Setting) -> LinkCosts:
 
 
 def _sent(route: Route, ground: Ground) -> Ledger:
-    """What the messages to the server and back cost."""
     priced = ground.pricer.route(route, ground.costs(0))
     return priced.served_by(ground.world.graph.devices - 1)
 

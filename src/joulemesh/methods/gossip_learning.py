@@ -100,7 +100,6 @@ class GossipLearning:
 
     @property
     def longest(self) -> int:
-        """Coordinates in the largest message."""
         return -(-self.size // self.parts) if self.parts else math.ceil(self.fraction * self.size)
 
     def partners(self, t: Any) -> Any:
@@ -130,7 +129,6 @@ class GossipLearning:
         return np.arange(len(self.neighbours.degree), dtype=np.uint32)
 
     def _words(self, t: Any) -> draws.Key:
-        """Two random words for each device."""
         return draws.fold(draws.fold(world_key(self.seed, GOSSIP), t), self._devices)
 
     def bits(self, t: Any) -> FloatArray:
@@ -150,7 +148,6 @@ class GossipLearning:
         return np.where(near.degree > 0, drawn, nobody)
 
     def route_among(self, now: Moment) -> Route:
-        """What those who take part send."""
         to = self.partners_among(now)
         sender = np.flatnonzero(to < now.devices)
         bits = self.bits(np.array([now.t], np.uint32))[sender]

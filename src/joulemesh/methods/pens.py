@@ -211,7 +211,6 @@ class Pens:
         return _averaged(params, slot, self._numbers(slot)), tally, sent
 
     def _numbers(self, slot: Array) -> Array:
-        """Devices at some slots among everybody's neighbours."""
         xp, table = namespace(slot), place(self.neighbours.table.astype(np.int32), slot)
         return xp.take_along_axis(table, xp.maximum(slot, 0), axis=1)
 
@@ -312,8 +311,6 @@ def _reserve(setting: Setting, pens: Pens, tau: int) -> Prices:
 
 
 def _settle(setting: Setting, pens: Pens, tau: int, reserved: Prices) -> Callable[[Any], Ledger]:
-    """The price of what was sent and evaluated."""
-
     def settle(sent: Sent) -> Ledger:
         asked, evaluated = np.asarray(sent.asked), np.asarray(sent.evaluated)
         prices = setting.route_prices(

@@ -64,7 +64,6 @@ class Neighbours(NamedTuple):
 
 
 def neighbours_of(graph: Graph) -> Neighbours:
-    """The neighbours of every device."""
     n, count = graph.devices, len(graph.edges)
     ends = np.concatenate([graph.edges, graph.edges[:, ::-1]])
     order = np.lexsort((ends[:, 1], ends[:, 0]))

@@ -262,7 +262,6 @@ class Setting:
         raise self.refusal(name, _ended(ledger, 1, last))
 
     def _alike(self, one: Ledger) -> int:
-        """How many iterations, all alike, the budget pays for."""
         ratios = []
         if self.limits_energy:
             ratios.append(int(affordable(self.battery_j, one.energy_j[0]).min()))
@@ -555,7 +554,6 @@ class MethodAccount:
 
     @property
     def iterations(self) -> int:
-        """Number n of iterations."""
         return len(self.rounds)
 
     @property
@@ -604,7 +602,6 @@ class MethodAccount:
 def account_of(
     setting: Setting, contender: Contender, ledgers: Sequence[Ledger] = ()
 ) -> MethodAccount:
-    """The account of a method."""
     known = tuple(ledgers) or (contender.reserve,)
     schedule = contender.schedule
     energy = [ledger.energy_j.sum(axis=1) for ledger in known]
@@ -629,7 +626,6 @@ def account_of(
 
 
 def _is_an_account(account: MethodAccount) -> Account:
-    """Checked by mypy."""
     return account
 
 

@@ -97,7 +97,6 @@ class _Terms:
         return np.maximum(affordable(self.setting.battery_j, self.training_j, exchanges_j), 0)
 
     def pattern(self, iterations: int) -> Pattern:
-        """Who trains in each of T iterations."""
         affordable = self.affordable(self._exchanges_j(iterations))
         who = trained(self.setting.scenario.seed, self.blocks, iterations, affordable)
         rounds = who * np.int64(self.tau)
@@ -151,7 +150,6 @@ class _Terms:
 
 
 def _ratio(budget: float, each: float) -> int:
-    """How many fit, at most a million."""
     return int(min(budget / each, 1e6)) if each > 0 else 1_000_000
 
 

@@ -70,7 +70,6 @@ class Moment:
 
     @property
     def devices(self) -> int:
-        """Number N of devices, whoever takes part."""
         return len(self.who)
 
     @cached_property
@@ -86,7 +85,6 @@ class Moment:
 
     @property
     def key(self) -> Hashable:
-        """What links and their prices depend on."""
         channel = self.setting.world.channel
         return self.who.tobytes(), self.snapshot, channel.block(self.t), channel.edition(self.t)
 
@@ -109,7 +107,6 @@ class Moment:
         return self.costs if self.setting.ground.channel_known else self.forecast
 
     def among(self, who: BoolArray) -> Moment:
-        """The same with only some of the devices."""
         return self if who is self.who else replace(self, who=who)
 
     def connected(self) -> Moment:
@@ -190,11 +187,9 @@ class Mixings:
         self._priced: dict[Hashable, Ledger] = {}
 
     def act(self, now: Moment, rounds: IntArray, memory: Any = None) -> Act:
-        """Rounds, then the mixings."""
         return Act(rounds, self.price(now), lambda: self.matrix(now), memory=memory)
 
     def price(self, now: Moment) -> Ledger:
-        """What the mixings cost."""
         key = now.key
         if key not in self._priced:
             route = now.mixing_route(self.bits, self.times) if self.times else None
@@ -565,7 +560,6 @@ class _Walk:
         return False
 
     def _moment(self, t: int) -> Moment:
-        """What is known when an iteration begins."""
         graph = self.setting.world.graph
         who = np.ones(self.setting.devices, np.bool_)
         gone, present = self.traces.gone(t), self.traces.present(t, self.elapsed_s)
@@ -594,7 +588,6 @@ class _Walk:
         return now, idle, _row(self.setting, idle, now.who)
 
     def _wait_s(self) -> float:
-        """Seconds of an iteration that passes without anybody."""
         deadline_s, total_s = self.setting.deadline_s, self.setting.total_s
         if deadline_s is not None or total_s is None:
             return deadline_s or 0.0
@@ -610,7 +603,6 @@ class _Walk:
         return not self.ends or bool(within(self.battery, *joules).all())
 
     def _require_held(self, now: Moment, row: Ledger) -> None:
-        """Refuse to spend what has not been harvested yet."""
         if self.ends or self.sits_out or not self.traces.harvests:
             return
         broke = ~within(self.battery, row.energy_j[0])
@@ -677,7 +669,6 @@ class Schemed:
         return Act(train, sent, lambda: embedded(scheme, t, devices), who=now.who, memory=memory)
 
     def scheme(self, now: Moment) -> Scheme:
-        """The scheme of those who take part."""
         channel = now.setting.world.channel
         key = now.who.tobytes(), now.snapshot, channel.edition(now.t)
         if key not in self._known:
@@ -875,7 +866,6 @@ class Pattern:
 
     @cached_property
     def _near(self) -> Scheme:
-        """One mixing with all neighbours."""
         return neighbours(self.setting)
 
 

@@ -2,22 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "REMEMBERED",
-    "Apply",
-    "Init",
-    "Model",
-    "Params",
-    "build",
-    "coerce",
-    "from_file",
-    "from_flax",
-    "from_functions",
-    "loss",
-    "of_jax",
-    "with_loss",
-]
-
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -320,7 +304,6 @@ def coerce(
 
 
 def _made(module: type) -> Any:
-    """A Flax module of a class."""
     try:
         return module()
     except TypeError as error:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["COUNTS", "CURVES", "Curve", "column_names", "curves_of", "own_curves", "score_columns",
-           "score_place", "trace_names"]  # fmt: skip
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Samples", "config", "loading"]
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol

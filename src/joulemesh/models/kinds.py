@@ -2,21 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "CONV_WIDTHS",
-    "FC_WIDTH",
-    "WIDTH",
-    "WINDOW",
-    "ModelKind",
-    "check_model",
-    "conv_output",
-    "dense_multiply_adds",
-    "dense_parameters",
-    "multiply_adds",
-    "options_of",
-    "parameter_count",
-]
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,12 +71,10 @@ def options_of(kind: ModelKind, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dense_parameters(widths: Sequence[int]) -> int:
-    """Weights and biases of dense layers."""
     return sum(i * o + o for i, o in pairwise(widths))
 
 
 def dense_multiply_adds(widths: Sequence[int]) -> int:
-    """Multiply-adds of one sample in dense layers."""
     return sum(i * o for i, o in pairwise(widths))
 
 

@@ -12,23 +12,6 @@ References:
 
 from __future__ import annotations
 
-__all__ = [
-    "after_input",
-    "cnn_apply",
-    "cnn_init",
-    "conv3x3",
-    "curvature",
-    "dense",
-    "init_dense",
-    "logistic_apply",
-    "logistic_init",
-    "max_pool",
-    "mlp_apply",
-    "mlp_init",
-    "token_mlp_apply",
-    "token_mlp_init",
-]
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -132,7 +115,6 @@ def curvature(x: NDArray[np.floating], l2: float) -> tuple[float, float]:
 
 
 def conv3x3(x: jax.Array, w: jax.Array) -> jax.Array:
-    """Convolve without padding."""
     batch, height, width = x.shape[0], x.shape[1] - 2, x.shape[2] - 2
     shifted = [x[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
     # A plain matrix, though the product would take four axes: 1.3 times quicker on a CPU.
@@ -190,7 +172,6 @@ def cnn_apply(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 def token_mlp_init(
     tokens: int, hidden: Sequence[int]
 ) -> Callable[[jax.Array], dict[str, jax.Array]]:
-    """Make the initialiser."""
     layers = mlp_init((WINDOW * WIDTH, *hidden, tokens))
 
     def draw(key: jax.Array) -> dict[str, jax.Array]:

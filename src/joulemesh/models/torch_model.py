@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["NotOfJaxError", "TorchModel", "checked", "from_torch", "is_torch"]
-
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +53,6 @@ class TorchModel:
 
     @cached_property
     def parameters(self) -> int:
-        """Number of parameters that are trained."""
         return sum(one.numel() for one in self.module.parameters() if one.requires_grad)
 
     def initial(self, seed: int) -> dict[str, Tensor]:

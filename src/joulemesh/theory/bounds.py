@@ -476,7 +476,6 @@ def evaluate(
     target_gap: float | None = None,
     contraction: ArrayLike = 0.0,
 ) -> Bounds:
-    """Every bound for these rounds."""
     values = columns(rounds)
     if values.shape != np.shape(rounds):
         raise ScenarioError("rounds of a plan are [n, N]; give one column per device")

@@ -82,12 +82,10 @@ class DeviceLosses:
         return precision_scope("float64")
 
     def start(self, seed: int) -> NDArray[np.float64]:
-        """Initial parameters drawn from a seed, as one vector."""
         with self._scope():
             return self.flat(self.model.init(jax.random.key(seed)))
 
     def flat(self, params: Params) -> NDArray[np.float64]:
-        """Parameters as one vector."""
         with self._scope():
             wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
             return np.asarray(ravel_pytree(wide)[0])
@@ -253,7 +251,6 @@ class GapStudy:
 
     @property
     def holds(self) -> bool:
-        """Is every measured gap under its bound?"""
         return bool((self.gap <= self.bound).all())
 
 
@@ -320,7 +317,6 @@ class TorchLosses:
         self._shapes = {name: leaf.shape for name, leaf in model.initial(0).items()}
 
     def start(self, seed: int) -> FloatArray:
-        """Initial parameters drawn from a seed, as one vector."""
         leaves = [leaf.double().flatten().numpy() for leaf in self.model.initial(seed).values()]
         return np.concatenate(leaves)
 

@@ -9,28 +9,6 @@ trees, loops, writing at an index, short numbers.
 
 from __future__ import annotations
 
-__all__ = [
-    "Array",
-    "Tree",
-    "add",
-    "branch",
-    "choices",
-    "flatten",
-    "half",
-    "is_jax",
-    "like",
-    "namespace",
-    "pad",
-    "place",
-    "put",
-    "quantise",
-    "repeat",
-    "tree_flatten",
-    "tree_leaves",
-    "tree_map",
-    "until",
-]
-
 import math
 import sys
 from collections.abc import Callable
@@ -126,7 +104,6 @@ def _form(tree: Tree, leaves: list[Array]) -> Callable[[Any], Tree]:
 
 
 def tree_leaves(tree: Tree) -> list[Array]:
-    """The leaves of a tree."""
     return tree_flatten(tree)[0]
 
 

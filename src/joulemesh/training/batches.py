@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Batches", "Data", "scale_of"]
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -8,8 +8,6 @@ processes the leader writes and reads.
 
 from __future__ import annotations
 
-__all__ = ["Checkpoints"]
-
 import base64
 import io
 from collections.abc import Mapping

@@ -13,19 +13,6 @@ References:
 
 from __future__ import annotations
 
-__all__ = [
-    "BATCH",
-    "EXCHANGE",
-    "INIT",
-    "below",
-    "epoch_positions",
-    "fold",
-    "seed_key",
-    "shuffle",
-    "step_positions",
-    "steps_per_round",
-]
-
 from typing import Any, TypeAlias
 
 import numpy as np

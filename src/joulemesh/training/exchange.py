@@ -7,8 +7,6 @@ parameters of departed devices, and of iterations without exchange, as they were
 
 from __future__ import annotations
 
-__all__ = ["Context", "Exchange", "entering", "key_words"]
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "MOST_ENTRIES",
-    "embedded",
-    "mixing_of",
-    "power_mixing",
-    "require_room",
-    "schedule_by_messages",
-    "schedule_of",
-    "someone",
-]
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING

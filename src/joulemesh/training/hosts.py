@@ -8,21 +8,6 @@ there is one code path for every dtype and size.
 
 from __future__ import annotations
 
-__all__ = [
-    "HostLostError",
-    "alone",
-    "any_of",
-    "count",
-    "fetch",
-    "from_leader",
-    "leads",
-    "losses_named",
-    "meet",
-    "on_leader",
-    "put",
-    "same",
-]
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,12 +45,10 @@ def count() -> int:
 
 
 def alone() -> bool:
-    """Whether this is the only process."""
     return count() == 1
 
 
 def leads() -> bool:
-    """Whether this process writes."""
     jax = sys.modules.get("jax")
     return jax is None or bool(jax.process_index() == 0)
 
@@ -90,7 +73,6 @@ def losses_named() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _ends() -> Mesh:
-    """One processor of every process."""
     import jax
     from jax.sharding import Mesh
 
@@ -153,7 +135,6 @@ def meet(mesh: Mesh) -> None:
 
 
 def same(text: str, what: str) -> None:
-    """Refuse to go on if processes differ."""
     if alone():
         return
     said = _meet_piece(np.frombuffer(text.encode(), np.uint8))

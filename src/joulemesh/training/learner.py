@@ -138,7 +138,6 @@ _TOGETHER = 64  # devices whose parameters are averaged at once
 def check_inputs(
     partitions: Sequence[Partition], schedule: Schedule, seeds: Sequence[int], samples: int
 ) -> None:
-    """Refuse parts that do not fit together."""
     members = isinstance(schedule, Members)
     repeated = not members and len(set(seeds)) < len(seeds)
     if not seeds or repeated or min(seeds) < 0 or max(seeds) >= 2**64:
@@ -175,7 +174,6 @@ def sizes_of(partitions: Sequence[Partition]) -> NDArray[np.int64]:
 
 
 def mean_of(params: Tree, weights: NDArray[Any]) -> Tree:
-    """The weighted mean of devices' parameters."""
     share = weights / weights.sum(axis=1, keepdims=True)
 
     def mean(leaf: NDArray[Any]) -> NDArray[Any]:
@@ -241,12 +239,10 @@ class TrainedChunk(Generic[S]):
 
     @property
     def iterations(self) -> int:
-        """Iterations in all."""
         return self.learner.schedule.iterations
 
     @property
     def finished(self) -> bool:
-        """Was this the last chunk of the schedule?"""
         return self.completed >= self.iterations
 
     @property

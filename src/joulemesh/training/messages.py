@@ -12,8 +12,6 @@ owes, and end with the change of the average and what each owes from then on.
 
 from __future__ import annotations
 
-__all__ = ["FIELDS", "RoundedExchange", "RoundedExchanges"]
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,16 +55,13 @@ class RoundedExchange:
 
     @property
     def parts(self) -> int:
-        """Number C of parts."""
         return len(self.target)
 
     @property
     def length(self) -> int:
-        """Number I of operations."""
         return int(self.target.shape[1])
 
     def same(self, other: RoundedExchange) -> bool:
-        """Are they the same operations?"""
         return all(np.array_equal(getattr(self, one), getattr(other, one)) for one in FIELDS)
 
     def padded(self, parts: int, length: int) -> RoundedExchange:
@@ -119,7 +114,6 @@ class RoundedExchanges:
 
     @property
     def static(self) -> bool:
-        """Are the exchanges of all iterations the same?"""
         return len(self._each) == 1
 
     def at(self, iteration: int) -> RoundedExchange:
@@ -127,7 +121,6 @@ class RoundedExchanges:
         return self._each[int(self._which[iteration])]
 
     def digested(self) -> Iterator[bytes]:
-        """What a digest is made of."""
         yield self.wire.encode()
         yield self._which.tobytes()
         for one in self._each:

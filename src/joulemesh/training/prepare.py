@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "OWN_DATA",
-    "partitions",
-    "said_loss",
-    "the_dataset",
-    "the_jax_model",
-    "the_model",
-    "with_data",
-    "with_outputs_noted",
-]
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

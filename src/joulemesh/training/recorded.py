@@ -7,8 +7,6 @@ time.
 
 from __future__ import annotations
 
-__all__ = ["exchanges_of_matrices", "record", "rounded_exchanges", "rounded_mixing"]
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -62,7 +60,6 @@ class _Tape:
         return symbol.number if isinstance(symbol, _Symbol) else self.value(zero)
 
     def rounded(self, value: int) -> int:
-        """The number of a rounded value."""
         if value >= self.devices and self.operations[value - self.devices].rounds:
             return value
         return self.value(_Operation(value, rounds=True))

@@ -6,8 +6,6 @@ the stacking, the masks, the loops, the loss or the exchange. The two must give 
 
 from __future__ import annotations
 
-__all__ = ["run_reference"]
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -147,7 +145,6 @@ def _batches(
 
 
 def _exchange(exchange: Exchanged, t: int, params: list[Params]) -> list[Params]:
-    """Exchange the parameters of every device as one vector."""
     flat = [ravel_pytree(own) for own in params]
     values = exchange(t, np.stack([np.asarray(vector) for vector, _ in flat]))
     return [unravel(jnp.asarray(row)) for row, (_, unravel) in zip(values, flat, strict=True)]
@@ -186,7 +183,6 @@ def _mix(engine: Engine, number: int, t: int, params: list[Params], owing: _Owin
 
 
 def _sent(schedule: Schedule, values: Any) -> Any:
-    """What receivers get of some values."""
     if not schedule.wire or bits_of(schedule.wire):
         return values
     whole = np.asarray(values)

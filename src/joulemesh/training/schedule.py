@@ -30,7 +30,6 @@ def digest(parts: Iterable[bytes | memoryview]) -> str:
 
 
 def array_parts(*arrays: ArrayLike) -> list[bytes | memoryview]:
-    """Shape, type and contents of arrays."""
     parts: list[bytes | memoryview] = []
     for array in map(np.ascontiguousarray, arrays):
         flat = array.reshape(-1).view(np.uint8)
@@ -48,7 +47,6 @@ def data_digest(data: Dataset) -> str:
 
 
 def scaling_digest(data: Dataset) -> str:
-    """A digest of how samples are scaled."""
     return digest(array_parts(data.mean, data.std))
 
 
@@ -159,7 +157,6 @@ class Schedule:
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        """Of the dense matrices of one iteration."""
         devices = self.devices
         return (devices, devices) if self.parts == 1 else (self.parts, devices, devices)
 

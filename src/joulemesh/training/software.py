@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "PACKAGES",
-    "packages",
-    "software",
-    "torch_devices",
-    "trained_by",
-    "trained_words",
-]
-
 import platform
 import sys
 from importlib.metadata import version
@@ -34,7 +25,6 @@ def packages(*libraries: str) -> dict[str, str]:
 
 
 def trained_by(*libraries: str) -> dict[str, str]:
-    """The libraries that trained, with their versions."""
     return {library: version(library) for library in libraries}
 
 

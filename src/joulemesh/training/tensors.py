@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Shapes", "named_leaves", "read_arrays", "write_arrays"]
-
 import hashlib
 import json
 import math

@@ -72,7 +72,6 @@ class Trace:
         raise AttributeError(f"a trace of {self.score} has no {name}")
 
     def _named(self) -> dict[str, str]:
-        """The columns' names, by those of the attributes."""
         return {name: name for name in self._columns()} | score_columns(self.score)
 
     def curve(self, name: str) -> Floats:

@@ -6,8 +6,6 @@ draws for that device: a peer in the field and a row of the simulator compute th
 
 from __future__ import annotations
 
-__all__ = ["DeviceTrainer", "held_by"]
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace

@@ -49,7 +49,6 @@ class Group:
         process_id: int | None,
         timeout_s: int = 300,
     ) -> Self | None:
-        """Check what the user asks for."""
         by_hand = {"--coordinator": coordinator, "--processes": processes}
         by_hand["--process-id"] = process_id
         given = [name for name, value in by_hand.items() if value is not None]
@@ -88,7 +87,6 @@ class Group:
         return (1 - self.process_id,) if self.processes == 2 and self.process_id is not None else ()
 
     def absent(self) -> str:
-        """What to say when the others do not come."""
         if self.coordinator is None:
             return f"the processes of this job did not meet within {self.timeout_s} s: see why"
         return (
@@ -104,7 +102,6 @@ class Supervised:
         self._report = report
 
     def joined(self) -> None:
-        """Say that all processes have met."""
         os.write(self._report, b"j")
 
     def leave(self, code: int, words: str = "") -> None:

@@ -241,7 +241,6 @@ class Engine:
             return State(params, hosts.put(moments, rows), memory, done)
 
     def _shardings(self) -> tuple[Placement, Placement]:
-        """Shardings of per-row arrays and of replicated arrays."""
         mesh, rows = self.key.mesh, WHOLE if self.key.strategy.shared else ROWS
         return sharding(mesh, rows), sharding(mesh, WHOLE)
 
@@ -342,7 +341,6 @@ class Engine:
 
     @property
     def _kept(self) -> int:
-        """Devices in a checkpoint."""
         return 1 if self.alike else self.schedule.devices
 
     def save(self, state: State) -> Arrays:
@@ -451,7 +449,6 @@ def run_identity(
 
 
 def two_targets(dataset: Dataset) -> jax.ShapeDtypeStruct:
-    """The targets of two samples, described."""
     return jax.ShapeDtypeStruct((2, *dataset.y_train.shape[1:]), dataset.y_train.dtype)
 
 

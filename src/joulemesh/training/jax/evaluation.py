@@ -2,28 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "EvalSamples",
-    "Evaluation",
-    "Evaluator",
-    "MeanScores",
-    "SampleBatches",
-    "checked_metrics",
-    "choose_samples",
-    "consensus_error",
-    "device_scores",
-    "evaluate",
-    "figure",
-    "finite",
-    "in_batches",
-    "in_groups",
-    "losses_of",
-    "mean_model",
-    "mean_scores",
-    "regulariser",
-    "score",
-]
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -70,7 +48,6 @@ class EvalSamples(NamedTuple):
     device: SampleBatches | None  # weight 1; for devices' own models, where they differ
 
     def specs(self) -> EvalSamples:
-        """Partition specs of the batches."""
         device = None if self.device is None else SampleBatches(WHOLE, WHOLE)
         test, train = SampleBatches(ROWS, ROWS), SampleBatches(BATCHES, BATCHES)
         return EvalSamples(test, train, BATCHES, device)
@@ -207,7 +184,6 @@ def mean_scores(
 def device_scores(
     key: ProgramKey, test: Data, samples: SampleBatches, params: Params
 ) -> tuple[jax.Array, ...]:
-    """Score every row's own model."""
     metrics = [metric for metric in key.metrics if metric.devices]
 
     def row(params: Params) -> tuple[jax.Array, ...]:
@@ -262,7 +238,6 @@ def checked_metrics(metrics: tuple[Metric, ...], data: Dataset) -> tuple[Metric,
 
 
 def _tried(metric: Metric, data: Dataset, logits: Any, labels: Any) -> Any:
-    """What a metric gives, described."""
     if metric.targets not in ("any", data.targets):
         raise ScenarioError(
             f"metric {metric.name!r} is for {metric.targets}, and {data.name} holds "
@@ -372,8 +347,6 @@ def regulariser(model: Model, params: Params) -> jax.Array:
 
 
 def mean_model(params: Params, share: jax.Array) -> Params:
-    """The weighted mean over devices."""
-
     def one(leaf: jax.Array) -> jax.Array:
         wide = share.reshape(share.shape + (1,) * (leaf.ndim - 2))
         return jnp.sum(wide.astype(leaf.dtype) * leaf, axis=0)

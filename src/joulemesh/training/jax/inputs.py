@@ -115,14 +115,12 @@ class ProgramKey:
 
     @property
     def scoring(self) -> ProgramKey:
-        """The same key without what evaluation need not know."""
         strategy = Strategy(shared=self.strategy.shared)
         key = replace(self, exchange=mean, kind="mean", chunk=0, strategy=strategy, wire="")
         return replace(key, optimizer="sgd", local_round="step", batch=0)
 
     @property
     def local(self) -> LocalSettings:
-        """The part that local training needs."""
         return LocalSettings(
             self.model, self.optimizer, self.batch, self.local_round, self.compute, self.loop
         )

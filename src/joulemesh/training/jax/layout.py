@@ -51,12 +51,10 @@ class Layout:
 
     @property
     def slots(self) -> int:
-        """Number of slots, padding included."""
         return len(self.order)
 
     @property
     def filled(self) -> NDArray[np.int64]:
-        """The slots that hold a device."""
         return np.flatnonzero(self.order < self.devices)
 
     def slots_of(self, devices: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -156,7 +154,6 @@ class Job:
 
     @property
     def stacked_bytes(self) -> int:
-        """Bytes of all devices' parameters."""
         each = 8 if self.options.precision == "float64" else 4
         return each * self.model.parameters * self.schedule.devices * self.seeds
 
@@ -246,7 +243,6 @@ def stride_of(longest: NDArray[np.int64], exchange_steps: float) -> int:
 
 
 def check_memory(needed: int, room: int, devices: int, seeds: int) -> None:
-    """Refuse parameters that do not fit."""
     if needed > room:
         each = f"{devices} devices" + (f" under {seeds} seeds" if seeds > 1 else "")
         raise ScenarioError(

@@ -237,7 +237,6 @@ def _together(
 
 
 def make_optimizer(name: str, learning_rate: ArrayLike) -> optax.GradientTransformation:
-    """Make an optimiser of optax by name."""
     maker = getattr(optax, name, None)
     if not callable(maker):
         near = difflib.get_close_matches(name, dir(optax), n=1)
@@ -450,7 +449,6 @@ def train_shared(
 
 
 def _nothing(start: Params, shares: jax.Array) -> UpdateSum:
-    """No update."""
     kinds = shares.shape[1]
     weighted = jax.tree.map(lambda leaf: jnp.zeros((kinds, *leaf.shape), leaf.dtype), start)
     seeds = seeds_of(start)

@@ -2,22 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Mixing",
-    "MixingInputs",
-    "Owing",
-    "SparseMixing",
-    "Steps",
-    "averages_given",
-    "dense",
-    "in_steps",
-    "mean",
-    "mixed",
-    "neighbour_lists",
-    "quantised",
-    "sparse",
-]
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -85,7 +69,6 @@ class Mixing:
 
 
 def _stateless(apply: Callable[[Params, MixingInputs], Params]) -> Mixing:
-    """Mixing that remembers nothing."""
     return Mixing(lambda params, context, memory: (apply(params, context), memory))
 
 

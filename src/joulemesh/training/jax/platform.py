@@ -2,21 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "BATCHES",
-    "ROWS",
-    "WHOLE",
-    "Placement",
-    "Spec",
-    "compiler_options",
-    "configure",
-    "loops_over_rows",
-    "precision_scope",
-    "row_mesh",
-    "sharding",
-    "this_machine",
-]
-
 import os
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache

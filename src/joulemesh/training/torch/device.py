@@ -6,8 +6,6 @@ draws for that device: a peer in the field and a row of the simulator compute th
 
 from __future__ import annotations
 
-__all__ = ["TorchTrainer"]
-
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -59,7 +57,6 @@ class TorchTrainer:
         return np.array(self._torch.cat(leaves).cpu().numpy())
 
     def load(self, parameters: NDArray[Any]) -> None:
-        """Take up other parameters."""
         given = self._torch.as_tensor(np.array(parameters))
         sizes = [leaf.numel() for leaf in self._params.values()]
         for leaf, part in zip(self._params.values(), given.split(sizes), strict=True):

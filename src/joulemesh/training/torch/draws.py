@@ -6,8 +6,6 @@ words on a GPU.
 
 from __future__ import annotations
 
-__all__ = ["below", "fold", "step_positions", "words"]
-
 from typing import Any, TypeAlias
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Evaluator", "figure_of", "trace_columns"]
-
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -119,7 +117,6 @@ class Evaluator:
         return row
 
     def _logits(self, params: Leaves, index: NDArray[np.int64]) -> NDArray[Any]:
-        """What a model gives for some test samples."""
         parts = [index[first : first + _TOGETHER] for first in range(0, len(index), _TOGETHER)]
         with self._torch.no_grad():
             made = [self._gradients.tested(params, self._samples.test(part)) for part in parts]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["OwnExchange", "loaded", "saved"]
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 

@@ -183,7 +183,6 @@ class Programs:
         return min(self._rows, -(-rows // step) * step)
 
     def clear(self) -> None:
-        """Forget the programs."""
         self._made.clear()
 
     def __call__(self, params: Leaves, x: Tensor, y: Tensor) -> Leaves:
@@ -297,7 +296,6 @@ class Gradients:
 
     @property
     def traceable(self) -> bool:
-        """Could all devices be computed at once?"""
         return not self._untraceable
 
     def loss(self, params: Leaves, x: Tensor, y: Tensor) -> Tensor:
@@ -369,7 +367,6 @@ class Gradients:
         return ""
 
     def of(self, params: Leaves, x: Tensor, y: Tensor, keys: Keys | None) -> Leaves:
-        """The gradients of every row."""
         self._module.train(True)
         if self.together:
             return self.programs(params, x, y)
@@ -407,12 +404,10 @@ class Gradients:
 
 
 def is_gpu(device: Any) -> bool:
-    """Is a processor a GPU?"""
     return bool(device.type == "cuda")
 
 
 def has_convolutions(torch: Any, module: Any) -> bool:
-    """Does a module convolve?"""
     kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
     return any(isinstance(part, kinds) for part in module.modules())
 
@@ -485,7 +480,6 @@ class Samples:
 
     @property
     def data(self) -> Data:
-        """Training samples and their targets, as they are kept."""
         return Data(self._x, self._y, self._scale, self._shift)
 
     def train(self, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -494,11 +488,9 @@ class Samples:
         return self._seen(self._x[index]), self._y[index]
 
     def test(self, index: NDArray[np.int64]) -> Tensor:
-        """Test samples by index, normalised."""
         return self._seen(self._x_test[self._torch.as_tensor(index).to(self.device)])
 
     def targets(self, index: NDArray[np.int64]) -> NDArray[Any]:
-        """Targets of test samples by index."""
         return self._targets[index]
 
 

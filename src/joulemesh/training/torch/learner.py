@@ -5,8 +5,6 @@ the samples, gathered by index. What is drawn is what every other learner draws.
 
 from __future__ import annotations
 
-__all__ = ["TorchLearner", "TorchState", "torch_identity", "torch_model_digest"]
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -178,12 +176,10 @@ class TorchLearner:
 
     @property
     def compiled(self) -> bool:
-        """Is the program of all devices compiled?"""
         return self._parts.gradients.programs.compiles
 
     @property
     def captured(self) -> bool:
-        """Are steps replayed from CUDA graphs?"""
         return self._steps.captured
 
     @property
@@ -193,7 +189,6 @@ class TorchLearner:
 
     @property
     def device_name(self) -> str:
-        """The processor that trains, in words."""
         return self._parts.device_name
 
     def _is_long(self) -> bool:
@@ -369,7 +364,6 @@ class TorchLearner:
         return chunks(self, state)
 
     def run(self) -> Trace:
-        """Run the whole schedule and return all evaluations."""
         return Trace.join([trace for _, trace in self.train()])
 
     def evaluate(self, state: TorchState) -> Trace:
@@ -384,7 +378,6 @@ class TorchLearner:
         return Trace(at, **columns, **counts, score=score)
 
     def identity(self) -> dict[str, str]:
-        """Digests of all that decides the numbers, by name."""
         return torch_identity(
             self.model,
             self.dataset,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Mixer"]
-
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -95,7 +93,6 @@ class Mixer:
                 flat[:, here] = mixed.expand(flat.shape)[:, here]
 
     def _here(self, active: NDArray[np.bool_], device: Any) -> Tensor:
-        """The active devices, on the processor."""
         return self._kept(
             ("here", active.tobytes()),
             lambda: self._torch.as_tensor(np.flatnonzero(active)).to(device),
@@ -194,7 +191,6 @@ class Mixer:
         return ended, still
 
     def _rounded(self, values: Tensor) -> Tensor:
-        """What receivers get of some values."""
         return ROUND[self._schedule.wire](values)
 
     def _mix_parts(self, iteration: int, params: dict[str, Tensor]) -> None:

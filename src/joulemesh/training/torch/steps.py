@@ -46,7 +46,6 @@ class Optimizer:
 
 
 def _wide(rate: Tensor, leaf: Tensor) -> Tensor:
-    """One factor for each row."""
     return rate.to(leaf.dtype).reshape(-1, *[1] * (leaf.dim() - 1))
 
 
@@ -86,7 +85,6 @@ OPTIMIZERS = {
 
 
 def optimizer_of(name: str) -> Optimizer:
-    """The optimiser of a name."""
     if name not in OPTIMIZERS:
         raise ScenarioError(
             f"training.optimizer = {name!r} is not one of those for PyTorch modules: use "
@@ -135,7 +133,6 @@ class Alone:
         steps: IntArray,
         rates: Tensor,
     ) -> None:
-        """Steps of some rows, in place."""
         index, valid = drawn
         counts = None if valid is None else valid.sum(axis=2)  # the first samples are there
         for i, row in enumerate(rows):
@@ -204,11 +201,9 @@ class Graphs:
 
     @property
     def captured(self) -> bool:
-        """Are steps replayed?"""
         return bool(self._captured)
 
     def step(self, held: Held, index: Tensor, rates: Tensor, busy: int) -> None:
-        """Do a step."""
         if not self._works or threading.current_thread() is not threading.main_thread():
             self._step(held, index, rates, busy)
             return
@@ -309,7 +304,6 @@ class LocalSteps:
 
     @property
     def captured(self) -> bool:
-        """Are steps replayed from CUDA graphs?"""
         return self._graphs is not None and self._graphs.captured
 
     def expect(self, start: int, rounds: list[NDArray[np.integer[Any]]]) -> None:
@@ -510,7 +504,6 @@ class Parts:
 
     @property
     def device_name(self) -> str:
-        """The processor that trains, in words."""
         if self.device.type == "cuda":
             return str(self.torch.cuda.get_device_name(self.device))
         return f"CPU, {self.torch.get_num_threads()} threads"
