@@ -20,14 +20,13 @@ from joulemesh.models import Model, curves, kinds, networks
 from joulemesh.scenario import Scenario, Training
 from joulemesh.training import Options, Schedule, Trace, hosts
 from joulemesh.training.batches import Batches, scale_of
-from joulemesh.training.from_plan import power_mixing, require_room
+from joulemesh.training.from_plan import power_mixing, record, require_room, rounded_mixing
 from joulemesh.training.jax.engine import metrics_digest
 from joulemesh.training.jax.evaluation import consensus_error, in_groups
 from joulemesh.training.jax.layout import Layout, stride_of
 from joulemesh.training.jax.local_sgd import weighted_loss
 from joulemesh.training.learner import check_inputs, mean_of
 from joulemesh.training.prepare import said_loss, with_data
-from joulemesh.training.recorded import record, rounded_mixing
 from joulemesh.training.schedule import digest
 from joulemesh.training.software import packages
 from joulemesh.training.tensors import named_leaves, read_arrays, write_arrays

@@ -120,7 +120,7 @@ def exchanged(schedule: Schedule, values: NDArray[Any], precision: str) -> list[
     from joulemesh.training.jax.inputs import chunk_schedule
     from joulemesh.training.jax.layout import Layout
     from joulemesh.training.jax.mixing import MixingInputs, in_steps
-    from joulemesh.training.messages import RoundedExchanges
+    from joulemesh.training.schedule import RoundedExchanges
 
     assert isinstance(schedule.mixing, RoundedExchanges)
     layout = Layout.deal(np.arange(len(values)), 1, 1)

@@ -38,7 +38,7 @@ from joulemesh.planning.static import plan_of
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.scenario import rounded_to
 from joulemesh.tolerance import affordable, left_of, within
-from joulemesh.training.recorded import exchanges_of_matrices
+from joulemesh.training.from_plan import exchanges_of_matrices
 from joulemesh.training.schedule import Mixing, Schedule
 from joulemesh.world import World
 from joulemesh.world.links import LinkCosts

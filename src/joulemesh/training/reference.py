@@ -26,8 +26,7 @@ from joulemesh.training.batches import scale_of
 from joulemesh.training.jax.engine import Engine
 from joulemesh.training.jax.local_sgd import make_optimizer
 from joulemesh.training.jax.platform import precision_scope
-from joulemesh.training.messages import RoundedExchanges
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import RoundedExchanges, Schedule
 
 Exchanged = Callable[[int, NDArray[Any]], NDArray[Any]]
 """(iteration from 0, parameters [N, P] before) -> those after the exchange."""

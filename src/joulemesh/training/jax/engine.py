@@ -54,10 +54,10 @@ from joulemesh.training.learner import (
     mean_of,
     sizes_of,
 )
-from joulemesh.training.messages import RoundedExchanges
 from joulemesh.training.schedule import (
     Members,
     Options,
+    RoundedExchanges,
     Schedule,
     array_parts,
     data_digest,

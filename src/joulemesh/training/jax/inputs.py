@@ -28,8 +28,7 @@ from joulemesh.training.jax.local_sgd import LocalSettings, Rows
 from joulemesh.training.jax.mixing import Mixed, Mixing, Steps, mean, neighbour_lists
 from joulemesh.training.jax.platform import ROWS, WHOLE, Spec, sharding
 from joulemesh.training.learner import sizes_of
-from joulemesh.training.messages import FIELDS, RoundedExchanges
-from joulemesh.training.schedule import Members, Options, Schedule
+from joulemesh.training.schedule import FIELDS, Members, Options, RoundedExchanges, Schedule
 
 # "No iteration" in reports of the first iteration that diverged.
 NEVER = 2**31 - 1

@@ -37,7 +37,7 @@ class SparseMixing(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """An exchange whose messages are rounded: see `joulemesh.training.messages`."""
+    """An exchange whose messages are rounded: see `joulemesh.training.schedule`."""
 
     begin: Array  # int32 [N]: the row of each device
     target: Array  # int32 [C, I]

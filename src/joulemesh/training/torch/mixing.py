@@ -14,8 +14,7 @@ from scipy import sparse
 from joulemesh.aggregation.bits import bits_of
 from joulemesh.base.errors import ScenarioError
 from joulemesh.training.arrays import ROUND
-from joulemesh.training.messages import RoundedExchange, RoundedExchanges
-from joulemesh.training.schedule import Schedule
+from joulemesh.training.schedule import RoundedExchange, RoundedExchanges, Schedule
 
 Tensor: TypeAlias = Any
 Owing: TypeAlias = dict[str, Tensor]
