@@ -43,9 +43,15 @@ from joulemesh.base.optional import (
     require_call,
     run_file,
 )
-from joulemesh.scenario.fields import Registered, RegisteredNames, in_si, parameters_of
+from joulemesh.scenario.fields import (
+    ExchangePattern,
+    Registered,
+    RegisteredNames,
+    in_si,
+    parameters_of,
+    pattern_of,
+)
 from joulemesh.scenario.given import Origin, renamed
-from joulemesh.scenario.pattern import ExchangePattern, pattern_of
 from joulemesh.scenario.sections import Training
 from joulemesh.scenario.varied import typed_value
 

@@ -43,7 +43,7 @@ from joulemesh.deploy.messages import (
 )
 from joulemesh.deploy.node.council import next_view
 from joulemesh.deploy.view import UNHELD, View, fingerprint
-from joulemesh.scenario.pattern import ExchangePattern
+from joulemesh.scenario.fields import ExchangePattern
 from joulemesh.testing.fleets.setup import Setup
 from tests.deploy.by_hand import SETTINGS, TRIANGLE, ByHand, only, proven, said
 

@@ -20,7 +20,7 @@ from joulemesh.aggregation.scheme import (
     SchemeKind,
 )
 from joulemesh.registries import SCHEMES
-from joulemesh.scenario.pattern import ExchangePattern
+from joulemesh.scenario.fields import ExchangePattern
 from joulemesh.world.links import LinkCosts
 
 FloatArray = NDArray[np.float64]

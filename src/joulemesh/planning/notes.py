@@ -22,7 +22,7 @@ from joulemesh.planning.ground import TRAINING_OPERATIONS, Workload
 from joulemesh.planning.policy import policy_of
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import Origin, Scenario
-from joulemesh.scenario.marks import Ideal
+from joulemesh.scenario.fields import Ideal
 from joulemesh.scenario.profiles import radio
 from joulemesh.scenario.sections import COLUMNS, Devices, marked
 from joulemesh.world import World, build_world

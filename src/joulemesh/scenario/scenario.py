@@ -14,7 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from joulemesh.base.errors import Edit, ScenarioError
 from joulemesh.base.files import parse_json
-from joulemesh.scenario.complete import completed, own_statements
+from joulemesh.scenario.complete import (
+    check_links,
+    check_table,
+    completed,
+    own_statements,
+    refusal_of,
+    to_toml,
+)
 from joulemesh.scenario.given import (
     ASSUMED,
     GIVEN,
@@ -34,7 +41,6 @@ from joulemesh.scenario.sections import (
     PlanOptions,
     Training,
 )
-from joulemesh.scenario.text import check_links, check_table, refusal_of, to_toml
 
 _ROUNDED = {16: "float16"}  # by bits
 _WHOLE = 32  # bits from which on nothing is rounded

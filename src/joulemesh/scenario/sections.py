@@ -21,16 +21,21 @@ from joulemesh.base.units import unit_of
 from joulemesh.fading import spellings
 from joulemesh.registries import CHANNELS, LOSSES, METRICS, MODELS, PARTITIONS, TOPOLOGIES
 from joulemesh.scenario.fields import (
+    COLUMNLESS,
+    DATA,
     AggregationName,
     ClockRange,
     Constant,
     Coordinate,
     Count,
     DeviceProfile,
+    ExchangePattern,
     FadingName,
+    File,
     Finite,
     GossipRounds,
     HarvestedWatts,
+    Ideal,
     Iterations,
     LossName,
     MetricNames,
@@ -54,21 +59,15 @@ from joulemesh.scenario.fields import (
     Tries,
     Unit,
     Zeta,
-    checked_number,
-    in_si,
-    schema_with_units,
-)
-from joulemesh.scenario.marks import (
-    COLUMNLESS,
-    DATA,
-    File,
-    Ideal,
     after_colon,
+    checked_number,
     data_file,
+    in_si,
+    pattern_of,
     python_file,
+    schema_with_units,
     table_file,
 )
-from joulemesh.scenario.pattern import ExchangePattern, pattern_of
 
 
 class Section(BaseModel):

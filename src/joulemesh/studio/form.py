@@ -7,8 +7,8 @@ from typing import Any
 
 from joulemesh.base.units import example, unit_of
 from joulemesh.scenario import PRESETS, SECTIONS, Scenario
+from joulemesh.scenario.complete import toml_value
 from joulemesh.scenario.profiles import DEVICES, RADIOS, find
-from joulemesh.scenario.text import toml_value
 from joulemesh.scenario.varied import typed_value
 
 # What most people change. The others are there too, behind "more fields".

@@ -11,10 +11,10 @@ import tomlkit.exceptions
 from joulemesh.base.errors import ScenarioError
 from joulemesh.base.files import write_text
 from joulemesh.scenario import Scenario
+from joulemesh.scenario.complete import toml_value
 from joulemesh.scenario.given import renamed
 from joulemesh.scenario.scenario import field_names
 from joulemesh.scenario.sections import FILES
-from joulemesh.scenario.text import toml_value
 
 
 def rewritten(text: str, scenario: Scenario, folder: Path) -> str:

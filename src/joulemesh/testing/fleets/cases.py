@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from joulemesh.registries import SCHEMES
-from joulemesh.scenario.pattern import ExchangePattern
+from joulemesh.scenario.fields import ExchangePattern
 from joulemesh.testing.fleets.network import Weather
 from joulemesh.testing.fleets.setup import Links, Setup, VirtualPlanner, exchanges
 

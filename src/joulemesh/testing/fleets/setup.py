@@ -22,7 +22,7 @@ from joulemesh.deploy.effects import Price
 from joulemesh.deploy.view import View
 from joulemesh.registries import SCHEMES
 from joulemesh.scenario import PlanOptions
-from joulemesh.scenario.pattern import ExchangePattern
+from joulemesh.scenario.fields import ExchangePattern
 from joulemesh.world.links import LinkCosts
 from joulemesh.world.topology import Graph, components
 
