@@ -58,7 +58,7 @@ def test_every_device_has_what_it_needs_and_no_more(lab: Path) -> None:
         assert mine.fleet.to_json() == fleet.to_json()
         assert set(mine.hosts) == {device, *mine.neighbours}
         assert mine.identity.bearer.name == name
-        assert set(mine.orders.neighbours) <= set(mine.neighbours)
+        assert (mine.part.plan, mine.part.device) == (mine.fleet.digest, mine.device)
         assert not (mine.folder / "ca-key.pem").exists()
     assert DevicePack.load(lab / "devices" / "device-1").hosts[2] == Host("device-2", "c", 9)
 

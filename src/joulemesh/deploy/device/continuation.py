@@ -200,10 +200,9 @@ class Replanner:
     >>> import joulemesh
     >>> ground = Ground.of(joulemesh.Scenario.preset("adaptive"))
     >>> mine = Replanner(ground, 3).plan(first_view(20))
-    >>> from joulemesh.planning.orders import orders
-    >>> told = orders(joulemesh.plan(ground.scenario), 3)
-    >>> mine.last, mine.rounds(1) == told.rounds_of(1), mine.view.digest == told.plan
-    (100, True, True)
+    >>> whole = joulemesh.plan(ground.scenario)
+    >>> mine.last, bool(mine.rounds(1) == whole.rounds[0, 3])
+    (100, True)
     """
 
     def __init__(self, ground: Ground, device: int, reserve: float = 0.0) -> None:

@@ -73,8 +73,8 @@ def write_receipt(pack: DevicePack, plan: Plan, run: Path) -> Receipt:
         after.only(device),
         fleet=pack.fleet.id,
         plan=pack.fleet.digest,
-        battery_j=np.array([pack.orders.battery_j]),
-        deadline_s=pack.orders.deadline_s,
+        battery_j=np.array([pack.part.battery_j]),
+        deadline_s=pack.part.deadline_s,
         reserve=pack.fleet.settings.reserve,
     )
     write_text(run / JSON, receipt.to_json())
@@ -381,7 +381,7 @@ class Device:
         self.meter.when_unread = lambda reason: self.runner.write("meter", {"reason": reason})
         self.runner.iteration, self.runner.view = state.commit.iteration, state.views[-1].number
         self.runner.elapsed_s = state.commit.elapsed_s
-        self.runner.punctuality.deadline_s = pack.orders.deadline_s
+        self.runner.punctuality.deadline_s = pack.part.deadline_s
         self._planned = (0, 0.0, 0.0)
 
     def _first(self, learner: Learner) -> Durable:
@@ -412,7 +412,7 @@ class Device:
                 "version": __version__,
                 "meter": self.meter.source,
                 "iteration": commit.iteration,
-                "battery_j": self.pack.orders.battery_j,
+                "battery_j": self.pack.part.battery_j,
                 "spent_j": self.meter.spent_j(),
             },
         )
@@ -481,7 +481,7 @@ class Device:
     @property
     def _iterations(self) -> int:
         plan = self.runner.plan
-        return self.pack.orders.iterations if plan is None else plan.last
+        return self.pack.part.iterations if plan is None else plan.last
 
     def refused(self, refusal: Refusal) -> None:
         """Journal what the transport would not take."""
@@ -503,7 +503,7 @@ class Device:
             iterations=self._iterations,
             spent_j=self.meter.spent_j(),
             planned_j=planned_j,
-            battery_j=self.pack.orders.battery_j,
+            battery_j=self.pack.part.battery_j,
             elapsed_s=runner.elapsed_s,
             planned_s=planned_s,
             waiting=tuple(sorted(names[one] for one in self._waits_for(beat))),
@@ -535,9 +535,9 @@ class Device:
 def _battery_j(pack: DevicePack, ground: Ground) -> float:
     """What the device may spend, by the plan that all devices make from ``fleet.json``."""
     battery_j = float(ground.world.devices.energy_budget_j[pack.device])
-    if pack.orders.battery_j != battery_j:
+    if pack.part.battery_j != battery_j:
         raise ScenarioError(
-            f"{pack.folder / ORDERS}: battery_j is {pack.orders.battery_j:g} J, and {battery_j:g} "
+            f"{pack.folder / ORDERS}: battery_j is {pack.part.battery_j:g} J, and {battery_j:g} "
             "J in the fleet's plan; copy the file again, or make a new fleet with another budget"
         )
     return battery_j
@@ -696,7 +696,7 @@ async def _until_stopped(device: Device, say: Callable[[str], None]) -> int:
     if device.runner.punctuality.late:
         say(f"{device.pack.name}: {device.runner.punctuality}")
     if end.complete:
-        plan, iterations = device.runner.plan, device.pack.orders.iterations
+        plan, iterations = device.runner.plan, device.pack.part.iterations
         fewer = plan is not None and plan.last < iterations
         less = f", {device.runner.iteration} of {iterations}: what was left paid for no more"
         say(f"{device.pack.name}: {end.reason}{less if fewer else ''}")

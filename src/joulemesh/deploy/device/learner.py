@@ -71,30 +71,27 @@ class LateLearner:
         """Make the learner, and let it prepare what takes long, such as compiling."""
         getattr(self._learner, "prepare", lambda: None)()
 
+    @property
+    def torch(self) -> bool:
+        return bool(getattr(self._learner, "torch", False))
+
+    def named(self, parameters: Vector) -> Mapping[str, NDArray[Any]]:
+        name = getattr(self._learner, "named", None)
+        return {"parameters": parameters} if name is None else name(parameters)
+
     def parameters(self) -> Vector:
         return self._learner.parameters()
 
     def load(self, parameters: Vector) -> None:
         self._learner.load(parameters)
 
-    @property
-    def torch(self) -> bool:
-        return bool(getattr(self._learner, "torch", False))
-
-    def named(self, parameters: Vector) -> Mapping[str, NDArray[Any]]:
-        """A vector of parameters as the arrays of the model, by name."""
-        name = getattr(self._learner, "named", None)
-        return {"parameters": parameters} if name is None else name(parameters)
-
     def train(self, iteration: int, rounds: int) -> None:
         self._learner.train(iteration, rounds)
 
     def evaluate(self) -> Mapping[str, float]:
-        """Figures of the present parameters, by name."""
         return self._learner.evaluate()
 
     def save(self) -> Mapping[str, NDArray[Any]]:
-        """What the optimiser remembers, as named arrays."""
         return self._learner.save()
 
     def restore(self, memory: Mapping[str, NDArray[Any]]) -> None:

@@ -28,7 +28,7 @@ from joulemesh.base.files import (
     write_text,
 )
 from joulemesh.data.load import device_names
-from joulemesh.deploy.codec import read_claim, write_record
+from joulemesh.deploy.codec import Record, read_claim, write_record
 from joulemesh.deploy.device.continuation import require_peers
 from joulemesh.deploy.fleet.certificates import (
     AUTHORITY,
@@ -57,8 +57,7 @@ from joulemesh.deploy.fleet.hosts import HOSTS, Host, hosts_text, read_hosts, wr
 from joulemesh.deploy.messages import NO_ROSTER, FleetRoster, signed_text
 from joulemesh.deploy.transport import Address
 from joulemesh.deploy.view import Settings
-from joulemesh.planning.orders import Orders, digest_of, orders
-from joulemesh.planning.plan import Plan
+from joulemesh.planning.plan import Plan, digest_of
 from joulemesh.planning.walk import Continuation
 from joulemesh.scenario import Scenario
 from joulemesh.scenario.given import INPUTS, input_files, with_files
@@ -157,13 +156,31 @@ DEVICES, OPERATOR, ORDERS, PLAN = "devices", "operator", "orders.json", "plan.np
 
 
 @dataclass(frozen=True)
+class PlanPart(Record):
+    """What a device has to know of the plan before it makes that itself."""
+
+    plan: str  # its digest
+    device: int  # number of the device
+    iterations: int
+    battery_j: float  # joules that the device may spend in all
+    deadline_s: float | None  # seconds that an iteration may take; None without a limit
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        try:
+            return read_claim(cls, read_json(path, FLEET.now))
+        except (OSError, ValueError) as error:
+            raise ScenarioError(f"{path} cannot be read ({error}); copy the folder again") from None
+
+
+@dataclass(frozen=True)
 class DevicePack:
     """What one device needs to take part."""
 
     folder: Path
     fleet: Fleet  # what all devices know
     device: int
-    orders: Orders  # its part of the plan
+    part: PlanPart
     hosts: dict[int, Host]  # where it and its neighbours are reached, by number
 
     @property
@@ -188,8 +205,8 @@ class DevicePack:
     @classmethod
     def load(cls, folder: Path) -> Self:
         fleet = Fleet.load(folder)
-        mine = Orders.load(folder / ORDERS)
-        if mine.plan != fleet.digest or mine.devices != len(fleet.names):
+        mine = PlanPart.load(folder / ORDERS)
+        if mine.plan != fleet.digest:
             raise ScenarioError(
                 f"{folder / ORDERS} is of another plan than {folder / FILE}; copy the folder again"
             )
@@ -283,11 +300,13 @@ def _lay_out(folder: Path, fleet: Fleet, plan: Plan, inputs: dict[str, Path], da
 
 def _devices(folder: Path, plan: Plan, *, with_keys: bool, days: float) -> None:
     fleet, authority = Fleet.load(folder), Authority.load(folder)
-    digest = fleet.digest
+    deadline_s = None if plan.deadline_s is None else float(plan.deadline_s)
     for device, name in enumerate(fleet.names):
         home = make_folder(folder / DEVICES / name)
-        mine = orders(plan, device, digest)
-        mine.save(home / ORDERS)
+        part = PlanPart(
+            fleet.digest, device, plan.iterations, float(plan.energy_budget_j[device]), deadline_s
+        )
+        write_text(home / ORDERS, write_record(part) + "\n")
         if with_keys:
             make_identity(authority, name, days=days).save(home)
     refresh(folder)
