@@ -18,6 +18,7 @@ BENCHMARKS = (
     "faults",
     "trees",
     "slots",
+    "power",
     "consensus",
     "bits",
     "drag",

@@ -90,6 +90,34 @@ def test_the_time_line_adds_up_to_the_ledger(world: str, power: str) -> None:
         assert max(bar.end_s for bar in bars) <= plan.latency_s[iteration - 1] * (1 + 1e-9)
 
 
+def test_more_chunks_make_room_for_lower_powers_in_the_same_time() -> None:
+    """A pipeline whose links all send as slowly as the slowest, in the seconds of full power."""
+    fields = {
+        **{name: value for name, value in BASE.items() if not name.startswith("budget")},
+        "devices.count": 20,
+        "training.model": "mlp",
+        "training.hidden": [200],
+        "training.dataset": "fashion-mnist",
+        "plan.aggregation": "tree-chunked",
+        "budget.energy_j": 300.0,
+        "budget.total_s": 60.0,
+    }
+    full, just = (
+        joulemesh.plan(Scenario().override({**fields, "plan.power": power}))
+        for power in ("full", "just-in-time")
+    )
+    assert just.timeline.route.chunks > full.timeline.route.chunks
+    assert just.exchange_j.sum() < 0.45 * full.exchange_j.sum()
+    assert np.array_equal(just.latency_s, full.latency_s)
+    assert np.array_equal(just.rounds, full.rounds)
+    assert (just.spent_j <= full.spent_j * (1 + 1e-9)).all()
+    assert max(bar.end_s for bar in just.gantt(1).bars) <= just.latency_s[0] * (1 + 1e-9)
+    assert "the same time, in" in just.notes[0]
+    with_chunks = {**fields, "plan.power": "just-in-time", "plan.chunks": 40}
+    asked = joulemesh.plan(Scenario().override(with_chunks))
+    assert asked.timeline.route.chunks == 40
+
+
 def test_longer_exchanges_are_chosen_where_joules_are_short() -> None:
     fields = {**BASE, "budget.energy_j": 0.9, "budget.total_s": 2.0, "network.bandwidth_hz": 1e5}
     found = {

@@ -375,7 +375,7 @@ def _alike(units: Units, most: FloatArray) -> tuple[Curve, float, float]:
     longest = units.times(most).max()
     shortest = max(float(units.times(np.ones(len(most))).min()), longest * 1e-9)
     return (
-        lambda x: units.within(np.full(len(units.unit), x)),
+        lambda x: units.within(np.full(len(units.unit), np.exp(x))),
         np.log(shortest),
         np.log(longest),
     )

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.air import on_air
 from joulemesh.aggregation.route import Route
+from joulemesh.aggregation.tree import FRAME_BITS, TreeChunked, most_chunks
 from joulemesh.base.errors import JoulemeshError
 from joulemesh.base.units import energy, si
 from joulemesh.ledger import alike
 from joulemesh.planning.ground import Ground
+from joulemesh.tolerance import TOLERANCE
 from joulemesh.world.links import LinkCosts
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STRETCHES",
+    "cut_finer",
     "longest_of_use",
     "mean_power_w",
     "note_on_powers",
@@ -37,11 +40,12 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 
-STRETCHES = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 8.0)
+STRETCHES = (1.0, 1.02, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 8.0)
 """Seconds of exchanges that are tried, over those at the highest powers."""
 
 _SOME = 32  # exchanges that stand for all, where they differ
 _SAME = 1.0005
+_WORTH = 0.98  # of the joules: more chunks are taken for no less
 
 
 def longest_of_use(ground: Ground, value: Callable[[Ground], float]) -> Ground:
@@ -66,12 +70,51 @@ def longest_of_use(ground: Ground, value: Callable[[Ground], float]) -> Ground:
     return best
 
 
+def cut_finer(ground: Ground, timeline: Timeline) -> tuple[Ground, Route]:
+    """More chunks for a pipelined tree, where they make room for lower powers in the same time.
+
+    The fewest chunks are planned that are nearly as fast as the most. A pipeline in which every
+    link sends as slowly as the slowest fills and empties more slowly, and more chunks make up for
+    that. Devices hold the same numbers afterwards.
+    """
+    route, scheme = timeline.route, timeline.scheme
+    found = ground, route
+    changes = timeline.routes is not None or len(timeline.schemes) > 1 or not len(route.edge)
+    if changes or not isinstance(scheme, TreeChunked) or scheme.fixed or scheme.medium.turns:
+        return found
+    if ground.world.packets is not None or ground.width is not None:
+        return found  # what is lost, or rounded, depends on the messages
+    costs = ground.costs(timeline.first)
+    full = ground.decided_on.pricer.exchange(route, costs)
+    allowed_s, allowed_j = full.seconds(costs), full.device_j(costs)
+    least_j = ground.pricer.beside(route, costs).total_j
+    packet_bits = min(costs.packet_bits, FRAME_BITS)
+    most = most_chunks(float(route.bits[0]), len(np.unique(route.edges)), packet_bits)
+    for chunks in sorted({round((route.chunks * most) ** 0.5), most}):
+        if chunks <= route.chunks:
+            continue
+        finer = replace(route, chunks=chunks)
+        own_s = replace(full, route=finer).seconds(costs)
+        if own_s >= allowed_s:
+            continue
+        tried = replace(ground, stretch=allowed_s / own_s)
+        spent = tried.pricer.beside(finer, costs)
+        cheaper = spent.total_j < _WORTH * least_j
+        if cheaper and (spent.exchange_j[0] <= allowed_j * (1 + TOLERANCE)).all():
+            found, least_j = (tried, finer), spent.total_j
+    return found
+
+
 def with_powers(
-    ground: Ground, timeline: Timeline, route: Callable[[int], Route | None]
+    ground: Ground,
+    timeline: Timeline,
+    route: Callable[[int], Route | None],
+    finer: Route | None = None,
 ) -> Timeline:
     """A timeline that was decided at the highest powers, with the joules of those that are used.
 
-    ``route`` gives what is sent in a row; None where nothing is.
+    ``route`` gives what is sent in a row; None where nothing is. ``finer`` is sent instead of the
+    one route that there is.
     """
     if ground.decided_on is ground or not timeline.exchanged.any():
         return timeline
@@ -86,13 +129,17 @@ def with_powers(
         assert sent is not None
         key = id(sent), id(costs)
         if key not in saved or timeline.scheme.random:  # routes drawn anew share no number
-            at = [pricer.beside(sent, costs) for pricer in (full, low)]
+            at = [full.beside(sent, costs), low.beside(finer or sent, costs)]
             saved = {key: [getattr(at[0], name)[0] - getattr(at[1], name)[0] for name in columns]}
         for name, less in zip(columns, saved[key], strict=True):
             spent[name][row] -= less
     shape = exchange.transmit_j.shape
     made = {name: np.broadcast_to(np.maximum(values, 0.0), shape) for name, values in spent.items()}
-    return replace(timeline, exchange=replace(exchange, **made))
+    timeline = replace(timeline, exchange=replace(exchange, **made))
+    if finer is None or not isinstance(timeline.scheme, TreeChunked):
+        return timeline
+    scheme = replace(timeline.scheme, chunks=finer.chunks)
+    return replace(timeline, scheme=scheme, route=finer, schemes=((timeline.first, scheme),))
 
 
 # What a plan shows --------------------------------------------------------------------------------
@@ -134,7 +181,7 @@ def mean_power_w(plan: Plan) -> FloatArray | None:
 def _some(plan: Plan) -> list[int]:
     """Rows with an exchange: one where they are alike, otherwise some from first to last."""
     rows, timeline = np.flatnonzero(plan.timeline.exchanged), plan.timeline
-    if timeline.routes is None and not timeline.scheme.random:
+    if len(rows) < 2 or (timeline.routes is None and not timeline.scheme.random):
         return [int(row) for row in rows[:1]]
     some = np.unique(np.linspace(0, len(rows) - 1, _SOME).astype(np.int64))
     return [int(row) for row in rows[some]]
@@ -151,7 +198,10 @@ def note_on_powers(plan: Plan) -> str | None:
     full = replace(plan.ground, loud=True).pricer.beside(route, costs)
     now = plan.ground.pricer.beside(route, costs)
     longer = float(now.seconds[0] / full.seconds[0])
-    time = "in the same time" if longer < _SAME else f"in {longer:.3g} times the time"
+    late = plan.ground.decided_on is plan.ground and longer > _SAME
+    time = f"in {longer:.3g} times the time" if late else "in the same time"
+    if not late and plan.ground.stretch > 1.0:
+        time += f", in {route.chunks:,} chunks"
     sending = power_w[power_w > 0]
     return (
         f'plan.power = "{plan.scenario.plan.power}": an exchange takes {energy(now.total_j)} '

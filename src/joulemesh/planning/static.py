@@ -46,7 +46,12 @@ from joulemesh.planning.ground import Ground
 from joulemesh.planning.iterations import MOST_ENTRIES, Iterations, Merit, zeta_limit
 from joulemesh.planning.notes import ask_first, notes_on_inputs, notes_on_outcome, questions
 from joulemesh.planning.plan import Plan, Timeline
-from joulemesh.planning.powers import longest_of_use, note_on_powers, with_powers
+from joulemesh.planning.powers import (
+    cut_finer,
+    longest_of_use,
+    note_on_powers,
+    with_powers,
+)
 from joulemesh.planning.rounds import stand_in
 from joulemesh.scenario import Scenario
 from joulemesh.tolerance import affordable
@@ -370,9 +375,11 @@ def _planned(ground: Ground) -> Plan:
     made = Plan(ground, timeline, (*notes, *_on_bits(ground), *doubts))
     if scenario.plan.power == "full":
         return made
-    decided = made
-    timeline = with_powers(ground, timeline, lambda row: decided.route(row + 1))
-    made = replace(made, timeline=recharged_anew(ground, timeline))
+    if ground.decided_on is not ground:
+        decided, (ground, finer) = made, cut_finer(ground, timeline)
+        finer_route = None if finer is timeline.route else finer
+        timeline = with_powers(ground, timeline, lambda row: decided.route(row + 1), finer_route)
+        made = replace(made, ground=ground, timeline=recharged_anew(ground, timeline))
     said = note_on_powers(made)
     return made if said is None else replace(made, notes=(said, *made.notes))
 

@@ -1047,6 +1047,8 @@ def continue_plan(plan: Plan, rest: Remaining) -> Continuation:
     planned = plan.timeline.from_row(rest.first)
     if _holds(planned, rest, ground):
         return Continuation(ground, planned, plan.notes)
+    if ground.decided_on is not ground:  # a length that was found for another route
+        ground = replace(ground, stretch=1.0)
     made = _clocked(ground.decided_on, rest, planned, plan.iterations)
     timeline = with_powers(ground, made.timeline, lambda row: made.route(made.start + row))
     return replace(made, ground=ground, timeline=timeline)

@@ -211,11 +211,12 @@ class Fleet(_Record):
     def ground(self) -> Ground:
         """What every plan of the fleet stands on, made without data and model."""
         from joulemesh.planning.ground import Ground
-        from joulemesh.planning.static import with_length
+        from joulemesh.planning.static import plan_of
         from joulemesh.world import build_world
 
         world = build_world(self.scenario, self.work.round_samples)
-        return with_length(Ground(self.scenario, self.work, world))
+        made = Ground(self.scenario, self.work, world)
+        return made if self.scenario.plan.power == "full" else plan_of(made).ground
 
     @property
     def spares(self) -> tuple[int, ...]:
