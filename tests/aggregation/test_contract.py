@@ -28,7 +28,14 @@ from joulemesh.world.topology import Graph
 # What a scheme is also tried with; every registered one is tried as it is.
 ALSO: dict[str, list[dict[str, Any]]] = {
     "gossip": [{"gossip_mode": "ticks"}, {"gossip_mode": "matchings"}],
-    "tree-chunked": [{"chunks": 2}, {"chunks": 7, "tree_slack": 0.0}, {"chunks": 40}],
+    "tree": [{"tree": "fair"}, {"tree": "rotate"}],
+    "tree-chunked": [
+        {"tree": "fair"},
+        {"tree": "rotate"},
+        {"chunks": 2},
+        {"chunks": 7, "tree_slack": 0.0},
+        {"chunks": 40},
+    ],
     "metropolis": [{"gossip_rounds": 1}, {"gossip_rounds": "balanced"}],
 }
 CASES = [

@@ -93,7 +93,7 @@ class Patterned(SchemeBase):
         if part is None:
             return _nothing()
         if part.random:
-            return part.route(costs, iteration)
+            return part.route(costs, self._turn(iteration))
         key = part is self.average
         if key not in self._latest or self._latest[key][0] is not costs:
             self._latest[key] = costs, part.route(costs, iteration)
@@ -112,9 +112,15 @@ class Patterned(SchemeBase):
             if part is None:
                 yield _nothing()
             else:
-                yield from tries[id(part)](seen, iteration)
+                yield from tries[id(part)](seen, self._turn(iteration))
 
         return to_try
+
+    def _turn(self, iteration: int) -> int:
+        """The iteration; for exact averages their number, so that all trees in turn have theirs."""
+        if not self.averages[iteration]:
+            return iteration
+        return int(self.averages[:iteration].sum())
 
     def mixing(self, start: int, stop: int) -> FloatArray:
         """float64 [n, A, A]: what the exchanges do."""

@@ -9,8 +9,10 @@ link, until packets and messages cost more than the pipeline saves (notes: pipel
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -28,6 +30,7 @@ from joulemesh.aggregation.air import (
     on_air,
     route_j,
 )
+from joulemesh.aggregation.fair import TreeRule
 from joulemesh.aggregation.peer import Message, RoutePeer, Summed, Vector
 from joulemesh.aggregation.play import frame, in_frames_s, in_slots, paths, shared_s, turns_s
 from joulemesh.aggregation.route import IntArray, Route, Subgraph
@@ -235,6 +238,7 @@ def branch_sizes(route: Route) -> dict[int, int]:
 
 _SAME = 1e-12  # relative: sums of the same links in another order
 _MOST_TREES = 16
+_FEWEST_SPARED = 3  # devices
 
 
 @dataclass(frozen=True, eq=False)
@@ -495,44 +499,85 @@ def _in_step(seconds: Callable[[int], float], low: int, high: int) -> Callable[[
 
 
 @dataclass(frozen=True)
-class Tree(ExactScheme):
-    """Reduce along the minimum spanning tree to its best root, and broadcast back.
-
-    Attributes:
-        medium: of the subgraph's devices; it decides the root.
-    """
+class _TreeScheme(ExactScheme):
+    """Reduce along a spanning tree to its best root, and broadcast back."""
 
     medium: Medium
+    rule: TreeRule | None = field(default=None, kw_only=True)
+    _routes: dict[int, tuple[LinkCosts, Route]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+
+    @property
+    def random(self) -> bool:
+        """Do trees take turns?"""
+        return self.rule is not None and self.rule.turns
 
     def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
-        """Along the minimum spanning tree by these costs."""
-        return self._along(self._links(costs), self.whole(costs))
+        """Along the tree of an iteration by these costs."""
+        if self.rule is None:
+            return self._along(self._least(costs), self._own(costs))
+        trees = self.rule.kept(costs, lambda: self._trees(costs))
+        turn = iteration % len(trees)
+        if turn not in self._routes or self._routes[turn][0] is not costs:
+            self._routes[turn] = costs, self._along(trees[turn], self._own(costs))
+        return self._routes[turn][1]
 
     def routes(self, forecast: LinkCosts) -> RoutesToTry:
         """The tree of now, that of the forecast and a quick one, if the planner sees the costs.
 
         Otherwise the tree of the forecast alone.
         """
-        links, graph = self._links(forecast), self.graph
+        graph, trees = self.graph, self._trees(forecast)
 
         def to_try(seen: LinkCosts | None, iteration: int) -> Iterator[Route]:
             # The root, too, is chosen by the gains that the planner may see.
-            own = self.whole(forecast if seen is None else seen)
+            own = self._own(forecast if seen is None else seen)
             if seen is not None:
                 yield self.route(seen, iteration)
-            yield self._along(links, own)
+            yield self._along(trees[iteration % len(trees)], own)
             if seen is not None:  # it trades energy for time where a fade makes the others late
-                yield self._along(shortest_path_tree(graph.edges, own, graph.devices), own)
+                quick = shortest_path_tree(graph.edges, self.whole(seen), graph.devices)
+                yield self._along(quick, own)
 
         return to_try
 
-    def _links(self, costs: LinkCosts) -> IntArray:
-        """The minimum spanning tree, as positions in the subgraph's edge list."""
+    def _trees(self, costs: LinkCosts) -> tuple[IntArray, ...]:
+        """The trees that take turns, as positions in the subgraph's edge list."""
+        graph, least = self.graph, self._least(costs)
+        if self.rule is None:
+            return (least,)
+        spanning = partial(spanning_tree, graph.edges, devices=graph.devices)
+        return self.rule.trees(graph.edges, self.whole(costs), spanning, least)
+
+    def _own(self, costs: LinkCosts) -> LinkCosts:
+        """The costs of the subgraph's links by which a root is chosen."""
+        return self.whole(costs)
+
+    @abstractmethod
+    def _least(self, costs: LinkCosts) -> IntArray:
+        """The tree that is the cheapest by these costs."""
+
+    @abstractmethod
+    def _along(self, links: IntArray, own: LinkCosts) -> Route:
+        """The route along a tree over some links of the subgraph, with its best root."""
+
+
+@dataclass(frozen=True)
+class Tree(_TreeScheme):
+    """Reduce along the minimum spanning tree to its best root, and broadcast back.
+
+    Attributes:
+        medium: of the subgraph's devices; it decides the root.
+        rule: whose batteries the tree spares, instead of the joules of all; None for nobody's.
+    """
+
+    def _least(self, costs: LinkCosts) -> IntArray:
+        """The minimum spanning tree."""
         graph = self.graph
         return spanning_tree(graph.edges, self.whole(costs).weight(), graph.devices)
 
     def _along(self, links: IntArray, own: LinkCosts) -> Route:
-        """The tree over some links of the subgraph, with its best root."""
         graph = self.graph
         route = tree_route(graph.edges, links, own, graph.devices, self.bits, self.medium)
         return graph.in_whole(route)
@@ -581,7 +626,10 @@ class TreePeer(RoutePeer):
 
 def _ready(conditions: Conditions, fit: Fit, reason: str) -> Tree:
     graph, bits, width = conditions.graph, conditions.bits, conditions.width
-    return Tree(TREE, reason, graph, bits, conditions.own_medium, width=width)
+    wanted, rule = conditions.options.tree, None
+    if wanted in ("fair", "rotate") and _FEWEST_SPARED <= graph.devices <= _SEARCHED:
+        rule = _rule(conditions, wanted)
+    return Tree(TREE, reason, graph, bits, conditions.own_medium, width=width, rule=rule)
 
 
 TREE = SCHEMES.register(
@@ -591,6 +639,7 @@ TREE = SCHEMES.register(
         _ready,
         words="along a tree",
         floods_costs=True,
+        parameters=("tree", "tree_slack"),
         advised=True,
         quantises=True,
         case=Case(
@@ -729,7 +778,7 @@ class TreeChunkedPeer:
 
 
 @dataclass(frozen=True)
-class TreeChunked(ExactScheme):
+class TreeChunked(_TreeScheme):
     """Reduce along a spanning tree in chunks to its best root, and broadcast back in chunks.
 
     The weight and the number of chunks are chosen once, for the costs that were forecast.
@@ -740,43 +789,22 @@ class TreeChunked(ExactScheme):
         weight_w: joules that a second on a link is worth in the choice of the tree; 0 for the
             minimum spanning tree.
         fixed: was the number of chunks asked for?
+        rule: whose batteries the tree spares, instead of the joules of all; None for nobody's.
     """
 
-    medium: Medium
     chunks: int
     weight_w: float = 0.0
     fixed: bool = False
 
-    def route(self, costs: LinkCosts, iteration: int = 0) -> Route:
-        """Along the tree that is the cheapest by these costs, seconds weighed in."""
-        own = self.graph.own(costs)
-        return self._along(self._links(costs), own)
+    def _own(self, costs: LinkCosts) -> LinkCosts:
+        return self.graph.own(costs)
 
-    def routes(self, forecast: LinkCosts) -> RoutesToTry:
-        """The tree of now, that of the forecast and a quick one, if the planner sees the costs.
-
-        Otherwise the tree of the forecast alone.
-        """
-        graph, links = self.graph, self._links(forecast)
-
-        def to_try(seen: LinkCosts | None, iteration: int) -> Iterator[Route]:
-            own = graph.own(forecast if seen is None else seen)
-            if seen is not None:
-                yield self.route(seen, iteration)
-            yield self._along(links, own)
-            if seen is not None:
-                quick = shortest_path_tree(graph.edges, self.whole(seen), graph.devices)
-                yield self._along(quick, own)
-
-        return to_try
-
-    def _links(self, costs: LinkCosts) -> IntArray:
-        """The tree, as positions in the subgraph's edge list."""
+    def _least(self, costs: LinkCosts) -> IntArray:
+        """The tree that is the cheapest by these costs, seconds weighed in."""
         graph = self.graph
         return weighted_tree(graph.edges, self.whole(costs), graph.devices, self.weight_w).links
 
     def _along(self, links: IntArray, own: LinkCosts) -> Route:
-        """The pipelined tree over some links of the subgraph, with its best root."""
         graph, chunks = self.graph, self.chunks
         route = chunked_tree_route(graph.edges, links, own, graph.devices, self.bits, self.medium)
         if self.medium.turns and not self.fixed and chunks > 1:
@@ -871,6 +899,51 @@ def _largest(spent_j: FloatArray, battery_j: FloatArray) -> float:
         return float(np.max(spent_j / battery_j, initial=0.0))
 
 
+_FAIRER = 0.95  # of the worst share, at most, so that a fair tree is worth its joules
+_SAME_S = 1.01  # of the seconds, at most
+_CHOSEN, _SEARCHED = 20_000, 200_000  # devices up to which fair trees are tried, and searched for
+
+
+def _rule(conditions: Conditions, name: str) -> TreeRule:
+    battery_j = conditions.battery_j[conditions.graph.members]
+    return TreeRule(name, battery_j, conditions.options.tree_slack)
+
+
+def _spared(
+    conditions: Conditions, least: _Candidate
+) -> tuple[TreeRule | None, _Candidate, list[str]]:
+    """Whose batteries a pipelined tree spares, its tree (the first of several), and the reason."""
+    wanted, graph = conditions.options.tree, conditions.graph
+    auto = wanted == "auto"
+    if wanted == "least" or graph.devices < _FEWEST_SPARED:
+        return None, least, []
+    if graph.devices > (_CHOSEN if auto else _SEARCHED):
+        said = f"plan.tree: {graph.devices:,} devices are too many to look for a fair tree"
+        return None, least, [said]
+    if auto and conditions.medium.broadcast:  # what a device pays depends on the root
+        return None, least, []
+    rule, own = _rule(conditions, "fair" if auto else wanted), graph.own(conditions.costs)
+    whole = own.for_messages(conditions.bits)
+    spanning = partial(spanning_tree, graph.edges, devices=graph.devices)
+    links = rule.kept(
+        conditions.costs, lambda: rule.trees(graph.edges, whole, spanning, least.tree.links)
+    )
+    tried = [_candidate(conditions, own, replace(least.tree, links=one)) for one in links]
+    battery_j = rule.battery_j
+    spent_j = np.mean([one.spent_j for one in tried], axis=0)
+    share = _largest(spent_j, battery_j) / _largest(least.spent_j, battery_j)
+    joules = float(spent_j.sum() / least.spent_j.sum())
+    slower = max(one.seconds for one in tried) > _SAME_S * least.seconds
+    if auto and (share > _FAIRER or joules > 1.0 + conditions.options.tree_slack or slower):
+        return None, least, []
+    what = f"{len(tried)} trees in turn" if len(tried) > 1 else "a fair tree"
+    said = (
+        f"{what}: the largest share of a battery is {100 * (1 - share):.2g} % smaller than on the "
+        f"tree of least joules, for {100 * (joules - 1):.2g} % more joules"
+    )
+    return rule, replace(tried[0], tree=least.tree), [said]
+
+
 def _ready_in_chunks(conditions: Conditions, fit: Fit, reason: str) -> TreeChunked:
     graph, bits, asked = conditions.graph, conditions.bits, conditions.options.chunks
     if asked is not None and asked > bits:
@@ -883,9 +956,9 @@ def _ready_in_chunks(conditions: Conditions, fit: Fit, reason: str) -> TreeChunk
             ],
         )
     front = _front(conditions)
-    best = front[-1]
-    said = [reason, f"{best.chunks:,} chunks of {bits / best.chunks:,.0f} bits"]
-    if best is not front[0]:
+    rule, best, spares = _spared(conditions, front[-1])
+    said = [reason, f"{best.chunks:,} chunks of {bits / best.chunks:,.0f} bits", *spares]
+    if best is not front[0] and rule is None:
         more = 100 * (best.spent_j.sum() / front[0].spent_j.sum() - 1)
         less = 100 * (1 - best.seconds / front[0].seconds)
         said.append(f"a tree of {more:.2g} % more joules and {less:.2g} % fewer seconds")
@@ -899,6 +972,7 @@ def _ready_in_chunks(conditions: Conditions, fit: Fit, reason: str) -> TreeChunk
         best.tree.weight_w,
         asked is not None,
         width=conditions.width,
+        rule=rule,
     )
 
 
@@ -909,7 +983,7 @@ TREE_CHUNKED = SCHEMES.register(
         _ready_in_chunks,
         words="along a tree in chunks",
         floods_costs=True,
-        parameters=("chunks", "tree_slack"),
+        parameters=("chunks", "tree", "tree_slack"),
         advised=True,
         quantises=True,
     )

@@ -586,8 +586,14 @@ class PlanOptions(Section):
         description="time that handling a message takes, besides the time on the air; its link "
         "is taken for both",
     )
+    tree: Literal["auto", "least", "fair", "rotate"] = Field(
+        "auto",
+        description="spanning tree: least (joules of all), fair (least worst share of a battery), "
+        "rotate (several in turn); auto: fair for tree-chunked where it is no slower",
+    )
     tree_slack: NonNegative = Field(
-        0.05, description="share of joules that a faster tree of tree-chunked may cost more"
+        0.05,
+        description="share of joules that a faster or fairer tree of tree-chunked may cost more",
     )
     ring_search_limit: Count = Field(200_000, description="nodes visited in search of a ring")
 
