@@ -511,6 +511,9 @@ _RADIO = (
           network__area_m=2000.0, budget__deadline_s=0.02),
     _plan("chunks and slack of trees", aggregation="tree-chunked", chunks=3, tree_slack=0.4,
           network__topology="complete", network__area_m=1500.0, budget__deadline_s=0.02),
+    *(_plan(f"tree {rule}", aggregation=scheme, tree=rule, network__topology="complete",
+            network__area_m=1500.0, budget__deadline_s=0.02)
+      for rule, scheme in (("fair", "tree"), ("rotate", "tree-chunked"), ("least", "tree"))),
     _plan("chunks by price", aggregation="tree-chunked", network__topology="complete"),
     _plan("too short a search for a ring", ring_search_limit=2, network__topology="geometric",
           network__mean_degree=4.0, devices__count=10, epsilon=0.3,
