@@ -146,7 +146,9 @@ def _values(schema: dict[str, Any]) -> str:
     if schema.get("type") == "string" and "examples" in schema:
         return f'`"{schema["examples"][0]}"`'
     words = {"integer": "whole number", "boolean": "`true`, `false`", "string": "text"}
-    kind = words.get(schema.get("type", ""), schema.get("type", "value"))
+    types = schema.get("type", "value")
+    types = [types] if isinstance(types, str) else types
+    kind = " or ".join(words.get(one, one) for one in types)
     limits = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     # Limits beyond 10^12 keep arithmetic exact and are nobody's concern.
     given = {key: schema[key] for key in limits if abs(schema.get(key, 1e13)) < 1e12}
