@@ -163,7 +163,8 @@ def scenario_page() -> str:
     True
     """
     schema, default = Scenario.model_json_schema(), Scenario()
-    lines = [_SCENARIO_HEAD, "`seed` (0 unless given) determines the world and every random draw.", ""]
+    seed = "`seed` (0 unless given) determines the world and every random draw."
+    lines = [_SCENARIO_HEAD, seed, ""]
     for name, section in SECTIONS.items():
         properties = schema["$defs"][section.__name__]["properties"]
         defaults = getattr(default, name).model_dump()
