@@ -19,6 +19,7 @@ BENCHMARKS = (
     "trees",
     "slots",
     "power",
+    "clocks",
     "consensus",
     "bits",
     "drag",

@@ -91,7 +91,7 @@ def price_j(scenario: Scenario, plan: Plan, device: int, each_s: float) -> float
     if path is not None:
         rows = [line.split(",") for line in Path(path).read_text("utf-8").splitlines()[1:]]
         points = [(float(s), float(j)) for number, _, s, j in rows if int(number) == device]
-        return mixed_j([(s / NEAR, j) for s, j in points], each_s)
+        return mixed_j(points, each_s * (1 + 1e-12))  # but for rounding
     assert scenario.devices.clock_range is not None
     low, high = scenario.devices.clock_range
     share = devices.round_latency_s[device] * high / each_s  # of cpu_hz

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -262,8 +263,9 @@ def notes_on_inputs(scenario: Scenario, work: Workload, world: World) -> Iterato
         yield from _power(scenario)
     dropped = world.devices.round_prices.dropped
     if dropped:
+        table = Path(scenario.devices.operating_points or "").name
         yield (
-            f"{counted(dropped, 'operating point')} of {scenario.devices.operating_points} "
+            f"{counted(dropped, 'operating point')} of {table} "
             f"{'is' if dropped == 1 else 'are'} left out: others, or two of them in turn, are as "
             "fast for fewer joules"
         )
