@@ -129,7 +129,7 @@ def test_stand_ins_that_diverge_as_well_are_given_up() -> None:
 
 
 def test_nothing_else_drives_a_learner() -> None:
-    """Only `driver.chunks` advances a learner, and only `train` loops over its chunks."""
+    """Only `learner.chunks` advances a learner, and only `train` loops over its chunks."""
     calls = re.compile(r"\.advance\(|\bchunks\(|\.train\(\)|engine\.train\(")
     found = {
         path.relative_to(HOME).as_posix()
@@ -138,7 +138,7 @@ def test_nothing_else_drives_a_learner() -> None:
         and calls.search(re.sub(r">>> .*", "", path.read_text("utf-8")))
     }
     assert {Path(name).name for name in found} <= {
-        "driver.py", "engine.py", "local.py", "calls.py", "learner.py",
+        "engine.py", "local.py", "programs.py", "learner.py",
         "sweep.py",  # times one chunk, and throws it away
     }, found  # fmt: skip
 
