@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn, Task, TaskID
@@ -117,8 +117,12 @@ class Display:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
+        self.close(well=kind is None)
+
+    def close(self, *, well: bool) -> None:
+        """Leave the last state in place."""
         if self._shown is not None:
-            self._shown.close(well=kind is None)
+            self._shown.close(well=well)
 
 
 class _Live:
@@ -215,11 +219,6 @@ def _to_stderr(line: str) -> None:
 _CELL_EVERY_S = 0.1  # a notebook's browser need not draw more often
 
 
-class _Shown(Protocol):
-    def show(self, words: str, share: float | None, said: list[str]) -> None: ...
-    def close(self, *, well: bool) -> None: ...
-
-
 class ProgressBar:
     """Shows how far `run`, `compare`, `tune` or `sweep` has come, wherever Python runs.
 
@@ -237,13 +236,16 @@ class ProgressBar:
 
     def __init__(self, *, notebook: bool | None = None) -> None:
         self._notebook = in_notebook() if notebook is None else notebook
-        self._shown: _Shown | None = None
+        self._shown: Display | _Cell | None = None
         self._ended = False
 
     def __call__(self, step: Any) -> None:
         """Show how far it has come: give this as ``on_progress``."""
         words, share, said = described(step)
-        self._open().show(words, share, said)
+        if share is None:
+            self._open().stage(words)
+        else:
+            self._open().step(words, share, said)
         self._ended = share is not None and share >= 1
         if self._ended:
             self.close()
@@ -251,7 +253,7 @@ class ProgressBar:
     def stage(self, words: str) -> None:
         """Say what is being done: give this as ``on_stage``."""
         if not self._ended:  # what follows the last iteration is short
-            self._open().show(words, None, [])
+            self._open().stage(words)
 
     def close(self, *, well: bool = True) -> None:
         """Leave the last state in place."""
@@ -259,9 +261,9 @@ class ProgressBar:
             self._shown.close(well=well)
             self._shown = None
 
-    def _open(self) -> _Shown:
+    def _open(self) -> Display | _Cell:
         if self._shown is None:
-            self._shown = _Cell() if self._notebook else _Terminal()
+            self._shown = _Cell() if self._notebook else Display()
         return self._shown
 
     def __enter__(self) -> Self:
@@ -302,22 +304,6 @@ def described(step: Any) -> tuple[str, float | None, list[str]]:
     return "training", own, known
 
 
-class _Terminal:
-    """A live line in a terminal, otherwise lines on standard error."""
-
-    def __init__(self) -> None:
-        self._display = Display().__enter__()
-
-    def show(self, words: str, share: float | None, said: list[str]) -> None:
-        if share is None:
-            self._display.stage(words)
-        else:
-            self._display.step(words, share, said)
-
-    def close(self, *, well: bool) -> None:
-        self._display.__exit__(None if well else Exception, None, None)
-
-
 class _Cell:
     """HTML below a notebook's cell, updated in place."""
 
@@ -329,7 +315,10 @@ class _Cell:
         self._handle = display(HTML(self._latest), display_id=True)
         self._drawn = -math.inf
 
-    def show(self, words: str, share: float | None, said: list[str]) -> None:
+    def stage(self, words: str) -> None:
+        self.step(words, None, [])
+
+    def step(self, words: str, share: float | None, said: Sequence[str]) -> None:
         now = self._clock()
         self._latest = bar_html(words, share, said, now - self._begun)
         if now - self._drawn >= _CELL_EVERY_S or share == 1:
@@ -344,7 +333,7 @@ class _Cell:
         self._draw(self._clock())
 
 
-def bar_html(words: str, share: float | None, said: list[str], elapsed_s: float) -> str:
+def bar_html(words: str, share: float | None, said: Sequence[str], elapsed_s: float) -> str:
     """A bar and what is known, as HTML that needs neither style nor script."""
     value = "" if share is None else f' value="{min(max(share, 0.0), 1.0):.4f}"'
     name = html.escape(words)
