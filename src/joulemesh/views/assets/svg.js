@@ -7,7 +7,6 @@
 const data = JSON.parse(document.getElementById("data")?.textContent || "{}");
 const still = { printing: false };
 const named = (names) => (i) => (names?.length ? `device ${i} (${names[i]})` : `device ${i}`);
-const deviceName = named(data.names);
 const numbers = (list) => list.filter((v) => v !== null && Number.isFinite(v));
 // Names often differ at their ends only, so what does not fit is left out of the middle.
 function clip(name, most) {
