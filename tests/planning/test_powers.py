@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ import joulemesh
 from joulemesh import Scenario
 from joulemesh.base.errors import ScenarioError
 from joulemesh.planning.export import load_plan
+from joulemesh.planning.ground import Ground
 from joulemesh.planning.losses import carried_out
 from joulemesh.planning.plan import Plan
+from joulemesh.planning.static import StaticPlanner
 from joulemesh.planning.walk import Remaining, continue_plan
 
 BASE: dict[str, Any] = {
@@ -233,3 +236,35 @@ def test_without_a_choice_plans_are_what_they_were() -> None:
     assert np.array_equal(one.ledger.energy_j, other.ledger.energy_j)
     assert np.array_equal(one.rounds, other.rounds)
     assert one.power_w is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_powers_train_more_than_the_certificate_allows(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fields = {
+        **BASE,
+        "seed": seed,
+        "plan.aggregation": "tree",
+        "plan.iterations": 20,
+        "network.bandwidth_hz": float(rng.choice([1e5, 1e6])),
+        "budget.energy_j": float(rng.uniform(0.9, 3.0)),
+        "budget.total_s": float(rng.uniform(2.0, 5.0)),
+        "devices.circuit_w": float(rng.choice([0.0, 0.1])),
+    }
+    if seed % 2:
+        fields |= {"devices.power_range_w": None, "devices.power_levels_w": LEVELS}
+    if seed % 3 == 2:
+        fields |= {"devices.idle_w": 0.02}
+    scenario = Scenario().override({**fields, "plan.power": "auto"})
+    just = joulemesh.plan(scenario.override({"plan.power": "just-in-time"}))
+    bound = just.certificate
+    assert bound.powers
+    ground, most = Ground.of(scenario), 0
+    for stretch in (1.0, 1.05, 1.2, 1.5, 2.0, 4.0):
+        planner = StaticPlanner(replace(ground, stretch=stretch))
+        scheme = planner.ground.ready(20)
+        made = planner.static(scheme, planner.prices(scheme, 20), 20)
+        most = max(most, int(made.rounds.sum()))
+        assert made.rounds.sum() <= bound.most_rounds
+    assert bound.most_rounds <= 1.6 * most  # it says something
+    assert "at any powers" in bound.text()

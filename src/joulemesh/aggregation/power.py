@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Protocol
 
 import numpy as np
@@ -755,9 +755,7 @@ def least_exchange_j(exchange: Exchange, seconds: float) -> FloatArray:
     most = units.within(np.full(len(units.unit), seconds / route.repeats))
     grid = 1.0 + (np.minimum(most, units.grid[:, -1]) - 1.0)[:, None] * np.linspace(0, 1, _GRID)
     if units.levels_w is not None:
-        at = units.slower_at(units.levels_w[..., 0])
-        spent = units.joules(at, units.levels_w[..., 1], sent=True)
-        least = np.where(at <= most[:, None] * (1 + _EXACT), spent, np.inf).min(axis=1)
+        least = _below_levels_j(units, most)
     else:
         # Joules are a product of a falling power and rising seconds: between two neighbours of the
         # grid they are at least the power of the one at the seconds of the other.
@@ -775,6 +773,25 @@ def least_exchange_j(exchange: Exchange, seconds: float) -> FloatArray:
     if exchange.pays == "both-ends":
         heard = heard - np.bincount(route.receiver, saved_j[air.carrier], exchange.devices)
     return np.asarray(sent + heard)
+
+
+def _below_levels_j(units: Units, most: FloatArray) -> FloatArray:
+    """[U] joules below which no mixture of levels brings a sender, at so slow at the most.
+
+    Mixtures, so that the bound is convex in the seconds and holds on average over exchanges.
+    """
+    levels = units.levels_w
+    assert levels is not None
+    at = units.slower_at(levels[..., 0])
+    spent = units.joules(at, levels[..., 1], sent=True)
+    fast = at <= most[:, None] * (1 + _EXACT)
+    least = np.where(fast, spent, np.inf).min(axis=1)
+    for one, other in combinations(range(at.shape[1]), 2):  # the first is the slower
+        gap = at[:, one] - at[:, other]
+        share = np.divide(most - at[:, other], gap, out=np.zeros_like(gap), where=gap > 0)
+        mixed = spent[:, other] + np.clip(share, 0.0, 1.0) * (spent[:, one] - spent[:, other])
+        least = np.where(fast[:, other], np.minimum(least, mixed), least)
+    return np.asarray(least)
 
 
 def _drawn_at_full(units: Units) -> FloatArray:

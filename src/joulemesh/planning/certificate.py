@@ -5,17 +5,22 @@ device runs all its rounds at one clock: whatever a plan does within H seconds o
 device i pays at least Q e(H/Q) joules for Q rounds, because the price of a round is convex. So no
 plan with these exchanges trains more than the largest Q for which a battery pays, in time; where
 waiting costs energy, H is what is best for all devices together.
+
+Where senders choose their powers, exchanges may take any seconds and cost what the least powers for
+them do (`joulemesh.aggregation.power.least_exchange_j`), which is convex as well.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joulemesh.aggregation.power import Exchange, Units, least_exchange_j
 from joulemesh.base.errors import called
 from joulemesh.base.units import counted
 from joulemesh.ledger import total_of
@@ -46,6 +51,7 @@ class Certificate:
         limits: what keeps how many devices from more: ``"energy"`` (their batteries), ``"time"``
             (the total time, even at full clock) or ``"deadline"`` (likewise).
         by_energy: the devices whose batteries do.
+        powers: does the bound hold for exchanges along the same routes at any powers?
 
     >>> import joulemesh
     >>> found = joulemesh.plan(joulemesh.Scenario.preset("adaptive")).certificate
@@ -59,6 +65,7 @@ class Certificate:
     least_j: float
     limits: dict[str, int]
     by_energy: tuple[int, ...]
+    powers: bool = False
 
     @property
     def more(self) -> float:
@@ -94,8 +101,9 @@ class Certificate:
         for kind, words in (("time", "the total time"), ("deadline", "the deadline")):
             if self.limits.get(kind):
                 by.append(f"{words} on {counted(self.limits[kind], 'device')}")
+        same = "along these routes, at any powers," if self.powers else "with these exchanges,"
         return (
-            f"at most {_share(self.more)} more rounds are possible with these exchanges, within "
+            f"at most {_share(self.more)} more rounds are possible {same} within "
             f"these batteries and seconds: {' and '.join(by)} allow no more"
         )
 
@@ -111,12 +119,12 @@ def certificate(plan: Plan) -> Certificate:
     """The bound on a plan's rounds, and on the joules of its rounds."""
     room = _Room.of(plan.planned)
     rounds = plan.planned.rounds.sum(axis=0)
-    at_s = room.best_s
-    most = room.rounds(at_s)
-    whole = np.floor(most * (1 + TOLERANCE))
-    # Where waiting costs energy, sums of whole numbers say nothing about another length.
-    bound = float(whole.sum()) if room.idle_w is None else np.floor(most.sum() * (1 + 1e-6))
-    late = most >= np.minimum(room.fastest(at_s), room.most) * (1 - 1e-9)
+    freed = _Exchanges.of(plan.planned)
+    bounded = room if freed is None else freed.best(room)
+    at_s = bounded.best_s
+    most = bounded.rounds(at_s)
+    bound = bounded.bound
+    late = most >= np.minimum(bounded.fastest(at_s), bounded.most) * (1 - 1e-9)
     kinds = np.where(late, np.where(room.before_deadline, 2, 1), 0)
     limits = {name: int((kinds == k).sum()) for k, name in enumerate(_LIMITS)}
     return Certificate(
@@ -126,6 +134,7 @@ def certificate(plan: Plan) -> Certificate:
         least_j=room.least_j(rounds),
         limits={name: count for name, count in limits.items() if count},
         by_energy=tuple(np.flatnonzero(kinds == 0).tolist()),
+        powers=freed is not None,
     )
 
 
@@ -181,6 +190,15 @@ class _Room:
             return longest_s
         return best_time_s(self.curve, self.left_j, self.idle_w, longest_s, self.time_s)
 
+    @property
+    def bound(self) -> float:
+        """Whole rounds of all devices that no plan exceeds."""
+        most = self.rounds(self.best_s)
+        # Where waiting costs energy, sums of whole numbers say nothing about another length.
+        if self.idle_w is None:
+            return float(np.floor(most * (1 + TOLERANCE)).sum())
+        return float(np.floor(most.sum() * (1 + 1e-6)))
+
     def fastest(self, seconds: float) -> FloatArray:
         """float64 [N]: rounds at full clock, whatever they cost."""
         return np.asarray(np.minimum(seconds, self.time_s) / self.curve.fastest_s)
@@ -207,6 +225,65 @@ class _Room:
         shortest_s = min(float((rounds * self.curve.fastest_s).max()), longest_s)
         found = _least(joules, shortest_s, longest_s)
         return self.rest_j + joules(found) * (1 - 1e-6)
+
+
+_MOST_SENT = 20_000  # transmissions; beyond, the powers of the plan are taken as given
+_HALVINGS, _NEAR = 60, 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class _Exchanges:
+    """The exchanges of a plan along their route, at any powers."""
+
+    plan: Plan
+    exchange: Exchange
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Exchanges | None:
+        """None where powers are given, or exchanges differ, or a deadline binds each of them."""
+        timeline, ground = plan.timeline, plan.ground
+        unlike = timeline.routes is not None or timeline.scheme.random or timeline.flooded.any()
+        given = plan.scenario.plan.power == "full" or plan.deadline_s is not None
+        if given or unlike or not timeline.exchanged.all() or plan.total_s is None:
+            return None
+        route, costs = plan.route(1), ground.costs(timeline.first)
+        small = route is not None and 0 < len(route.edge) <= _MOST_SENT
+        if route is None or not small or not plan.active.all():
+            return None
+        return cls(plan, ground.pricer.exchange(route, costs))
+
+    def within(self, room: _Room, shortest_s: float, longest_s: float) -> _Room:
+        """What exchanges leave at the most if each takes between so many seconds."""
+        # They take as few joules as the longest allow, and as few seconds as the shortest do; by
+        # convexity it is best that all take as long.
+        plan, n = self.plan, self.plan.iterations
+        spent_j = n * least_exchange_j(self.exchange, longest_s) * (1 - TOLERANCE)
+        each_s = shortest_s + plan.ground.pricer.overhead_s
+        left_j = plan.energy_budget_j + plan.harvested_total_j - spent_j
+        idle_w = plan.world.devices.idle_w
+        if idle_w is not None:
+            left_j = left_j - n * each_s * idle_w
+        assert plan.total_s is not None
+        time_s = np.full(len(left_j), max(0.0, plan.total_s * (1 + TOLERANCE) - n * each_s))
+        return replace(room, left_j=left_j, time_s=np.where(room.time_s > 0, time_s, 0.0))
+
+    def best(self, room: _Room) -> _Room:
+        """The room of most rounds: the bound over all lengths, of which the loosest are halved."""
+        costs, units = self.exchange.costs, Units.of(self.exchange)
+        shortest_s = self.exchange.seconds(costs) * (1 - TOLERANCE)
+        longest_s = self.exchange.seconds(units.costs(units.grid[:, -1])) * (1 + TOLERANCE)
+        whole = self.within(room, shortest_s, longest_s)
+        queue = [(-whole.bound, shortest_s, longest_s, whole)]
+        for _ in range(_HALVINGS):
+            _, low, high, _ = queue[0]
+            if high <= low * (1 + _NEAR):
+                break
+            heapq.heappop(queue)
+            middle = (low * high) ** 0.5
+            for ends in ((low, middle), (middle, high)):
+                part = self.within(room, *ends)
+                heapq.heappush(queue, (-part.bound, *ends, part))
+        return queue[0][3]
 
 
 def best_time_s(
