@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from joulemesh.aggregation.bits import WIDTHS, quantised
 from joulemesh.aggregation.contract import execute_quantised
+from joulemesh.base.machine import Machine
 from joulemesh.planning.plan import Plan
 from joulemesh.training.arrays import quantise
 from joulemesh.training.from_plan import schedule_of
@@ -91,3 +92,14 @@ def test_the_engine_equals_the_reference_and_messages_carried_hop_by_hop(
         np.testing.assert_allclose(fast, rows, rtol=0, atol=1e-10)
     np.testing.assert_allclose(np.asarray(state.exchange.owed)[0], hops.owed, rtol=0, atol=1e-10)
     assert (fast == fast[0]).all()
+
+
+def test_it_does_not_depend_on_the_number_of_processors(
+    machine: Machine, unevaluated: Callable[[Engine], Engine]
+) -> None:
+    plan = planned("tree-chunked", 8, 5, {"budget.energy_j": [1.0, 4.0]})
+    found = []
+    for engine in (engine_of(plan, machine), engine_of(plan)):
+        *_, (state, _) = unevaluated(engine).train()
+        found.append((engine.params(state), state.exchange.owed))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-12), *found)
