@@ -118,7 +118,7 @@ def small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
 def literals(kind: Any) -> list[str]:
     """The words that an annotation allows."""
     if get_origin(kind) is Literal:
-        return list(get_args(kind))
+        return [word for word in get_args(kind) if isinstance(word, str)]
     return [word for part in get_args(kind) for word in literals(part)]
 
 
