@@ -81,7 +81,7 @@ class Route:
                 f"a route of {self.chunks} chunks that is played {self.repeats} times; give at "
                 "least one chunk, and play a pipelined route once"
             )
-        if len(np.unique(2 * self.edge + self.forward)) < len(self.edge):
+        if np.bincount(2 * self.edge + self.forward).max(initial=0) > 1:
             raise ValueError(
                 "a pipelined route uses a link twice in one direction, so that its chunks would "
                 "meet there; use each direction once, or send one chunk"

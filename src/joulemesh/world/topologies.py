@@ -132,6 +132,9 @@ TOPOLOGIES.register(
 )
 
 
+_SMALL_PART = 256  # devices of a part whose neighbours are looked up in the tree of all
+
+
 def _near_links(site: Site) -> IntArray:
     """Links between devices within the radius that gives the wanted mean degree.
 
@@ -144,19 +147,27 @@ def _near_links(site: Site) -> IntArray:
     _require_measurable(positions, network.area_m)
     degree = min(network.mean_degree, count - 1)
     radius = network.area_m * np.sqrt(degree / (np.pi * max(count - 1, 1)))
-    edges = cKDTree(positions).query_pairs(radius, output_type="ndarray").astype(np.int64)
+    tree = cKDTree(positions)
+    edges = tree.query_pairs(radius, output_type="ndarray").astype(np.int64)
     parts, label = components(edges, count)
     while parts > 1:
-        largest = int(np.bincount(label).argmax())
+        sizes = np.bincount(label)
+        by_part = np.split(np.argsort(label, kind="stable"), np.cumsum(sizes)[:-1])
         bridges = []
-        for part in range(parts):
-            inside = label == part
-            if part == largest:
+        for part, inside in enumerate(by_part):
+            if part == sizes.argmax():
                 continue
-            found = cKDTree(positions[~inside]).query(positions[inside])
-            distance, nearest = np.asarray(found[0]), np.asarray(found[1])
+            if len(inside) <= _SMALL_PART:  # one of so many neighbours is not of the part
+                found = tree.query(positions[inside], k=len(inside) + 1)
+                away = label[found[1]] != part
+                first = np.arange(len(inside)), away.argmax(axis=1)
+                distance, nearest = found[0][first], found[1][first]
+            else:
+                outside = np.flatnonzero(label != part)
+                distance, place = cKDTree(positions[outside]).query(positions[inside])
+                nearest = outside[place]
             k = int(np.argmin(distance))
-            bridges.append((np.flatnonzero(inside)[k], np.flatnonzero(~inside)[nearest[k]]))
+            bridges.append((inside[k], nearest[k]))
         edges = np.concatenate([edges, np.array(bridges, np.int64)])
         parts, label = components(edges, count)
     return edges
