@@ -40,7 +40,7 @@ __all__ = ["Exchange", "least_exchange_j", "lowered"]
 
 _EXACT = 1e-12  # relative: rounding of the same sums in another order
 _TIGHT = 1e-6  # relative: slack that is none
-_GRID = 64  # slownesses at which joules are looked up
+_GRID, _COARSE = 64, 16  # slownesses at which joules are looked up; of many transmissions
 _STEPS, _PHASES, _FILLS = 14, 5, 4
 _MOST_FILLED = 20_000  # transmissions; beyond, slack is shared out in proportion only
 
@@ -157,6 +157,11 @@ class Units:
         worst = np.stack([link[each], way[each]], axis=1)
         return cls(exchange, row_unit, unit, worst, np.maximum(air.seconds - bit_s, 0.0), bit_s)
 
+    @property
+    def points(self) -> int:
+        """Number of slownesses at which joules are looked up."""
+        return _GRID if len(self.worst) <= _MOST_FILLED else _COARSE
+
     def _of(self, values: FloatArray) -> FloatArray:
         """[U]: a figure of links and directions, of the worst receiver."""
         return np.asarray(values[self.worst[:, 0], self.worst[:, 1]])
@@ -269,7 +274,7 @@ class Units:
     def grid(self) -> FloatArray:
         """float64 [U, G]: slownesses from 1 to that of the lowest power."""
         slowest = self.slower_at(self._radio[1])
-        return np.asarray(slowest[:, None] ** np.linspace(0.0, 1.0, _GRID))
+        return np.asarray(slowest[:, None] ** np.linspace(0.0, 1.0, self.points))
 
     @cached_property
     def grid_j(self) -> FloatArray:
@@ -288,7 +293,7 @@ class Units:
             self.grid[every, np.maximum(at - 1, 0)],
             self.grid[every, np.minimum(at + 1, last)],
         )
-        near = low[:, None] * (high / low)[:, None] ** np.linspace(0.0, 1.0, _GRID + 1)
+        near = low[:, None] * (high / low)[:, None] ** np.linspace(0.0, 1.0, self.points + 1)
         best = self.joules(near, self.power_w(near)[1]).argmin(axis=1)
         return np.asarray(near[every, best])
 

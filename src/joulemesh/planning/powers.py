@@ -45,6 +45,7 @@ STRETCHES = (1.0, 1.02, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 8.0)
 
 _SOME = 32  # exchanges that stand for all, where they differ
 _SAME = 1.0005
+_MANY = 5_000  # devices, of which every second length is tried, and chunks stay as they are
 _WORTH = 0.98  # of the joules: more chunks are taken for no less
 
 
@@ -55,7 +56,8 @@ def longest_of_use(ground: Ground, value: Callable[[Ground], float]) -> Ground:
     of those that are worth the same.
     """
     best, most, worse = ground, -np.inf, 0
-    for stretch in STRETCHES:
+    many = ground.world.graph.devices > _MANY
+    for stretch in STRETCHES[::2] if many else STRETCHES:
         tried = replace(ground, stretch=stretch)
         try:
             worth = value(tried)
@@ -82,7 +84,8 @@ def cut_finer(ground: Ground, timeline: Timeline) -> tuple[Ground, Route]:
     changes = timeline.routes is not None or len(timeline.schemes) > 1 or not len(route.edge)
     if changes or not isinstance(scheme, TreeChunked) or scheme.fixed or scheme.medium.turns:
         return found
-    if ground.world.packets is not None or ground.width is not None:
+    many = ground.world.graph.devices > _MANY
+    if many or ground.world.packets is not None or ground.width is not None:
         return found  # what is lost, or rounded, depends on the messages
     costs = ground.costs(timeline.first)
     full = ground.decided_on.pricer.exchange(route, costs)
