@@ -239,7 +239,6 @@ def test_one_file_with_an_entry_of_every_kind_is_planned_run_and_compared(
         rows = list(csv.DictReader(file))
     for row in rows:
         assert float(row["test_mine"]) == pytest.approx(1 - float(row["test_accuracy"]), abs=1e-6)
-    assert 'data-y="mine"' in page
     assert '"test_mine":{"mean":' in page
     code, compared, said = typed("compare", *asked, *COMPARED, "--out", "c")
     assert code == 0, said
