@@ -132,7 +132,7 @@ def page(record: dict[str, Any]) -> str:
         "the same seconds the way that holds the slowest link has no slack, and with the chunks of "
         "full power little is saved. The fewest chunks are planned that come within 1 % of the "
         "least seconds; with more, as `just-in-time` takes, the whole is as fast as before. On "
-        " cifar-ring-0.1 chunks are as small as frames before that is reached. A tree in one "
+        "cifar-ring-0.1 chunks are as small as frames before that is reached. A tree in one "
         "chunk has slack on all ways but the longest.\n\n"
         "## Whole plans\n\n"
         "`just-in-time` keeps rounds and seconds; `auto` chooses the length of exchanges as well "
