@@ -115,7 +115,7 @@ def test_refusals_are_one_line(command: Command, arguments: tuple[str, ...], sai
 def test_a_device_without_a_default_route_asks_for_its_address(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("joulemesh.deploy.fleet.hosts.own_address", str)
+    monkeypatch.setattr("joulemesh.deploy.fleet.fleet.own_address", str)
     asked = command("node", "enroll", "gate")
     assert asked.code == 2
     assert "no default route" in asked.err

@@ -15,8 +15,7 @@ from joulemesh.aggregation.peer import Vector
 from joulemesh.deploy.device.device import RUN, Device, Wanted
 from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.effects import End
-from joulemesh.deploy.fleet.fleet import Fleet
-from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.fleet import Fleet, Host
 from joulemesh.deploy.fleet.pack import DEVICES, DevicePack, make_fleet
 from joulemesh.deploy.local.local import free_ports
 from joulemesh.deploy.view import Settings

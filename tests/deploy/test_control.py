@@ -25,7 +25,7 @@ from joulemesh.deploy.device.model import read_model, save_model
 from joulemesh.deploy.device.runner import Tally
 from joulemesh.deploy.effects import Commit
 from joulemesh.deploy.fleet.certificates import Authority, make_identity
-from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.fleet import Host
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
 from joulemesh.deploy.links import transfers
 from joulemesh.deploy.links.sessions import link_service

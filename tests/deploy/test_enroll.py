@@ -21,8 +21,7 @@ from joulemesh.deploy.fleet.enroll import (
     sign,
     to_block,
 )
-from joulemesh.deploy.fleet.fleet import Fleet
-from joulemesh.deploy.fleet.hosts import Host, own_address, read_hosts
+from joulemesh.deploy.fleet.fleet import Fleet, Host, own_address, read_hosts
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
 from joulemesh.scenario import Scenario
 

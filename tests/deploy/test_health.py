@@ -17,7 +17,7 @@ import joulemesh
 from joulemesh.base.files import FolderLock
 from joulemesh.cli.main import main
 from joulemesh.deploy.fleet.certificates import Authority, make_identity
-from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.fleet import Host
 from joulemesh.deploy.fleet.pack import make_fleet
 from joulemesh.deploy.local.local import free_ports
 from joulemesh.deploy.operator import operator as health

@@ -24,7 +24,7 @@ from joulemesh.deploy.device.device import RUN
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.fleet.enroll import accept, ask, read_request, sign
-from joulemesh.deploy.fleet.hosts import Host, read_hosts
+from joulemesh.deploy.fleet.fleet import Host, read_hosts
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet
 from joulemesh.deploy.local.local import environment, free_ports
 from joulemesh.deploy.node.ending import RETIRED

@@ -13,8 +13,7 @@ import pytest
 import joulemesh
 from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.deploy.fleet.certificates import Identity
-from joulemesh.deploy.fleet.fleet import Fleet
-from joulemesh.deploy.fleet.hosts import Host, read_hosts, require_addresses, write_hosts
+from joulemesh.deploy.fleet.fleet import Fleet, Host, read_hosts, require_addresses, write_hosts
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet, refresh
 from joulemesh.deploy.view import Settings
 from joulemesh.planning.plan import Plan

@@ -21,7 +21,7 @@ from joulemesh.deploy.fleet.certificates import (
     revoked_serials,
 )
 from joulemesh.deploy.fleet.enroll import accept, answer_again, ask, read_request, sign
-from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.fleet import Host
 from joulemesh.deploy.fleet.pack import DevicePack, make_fleet, revoke_devices
 from joulemesh.deploy.messages import Beat
 from joulemesh.deploy.transport import Reason, TransportError

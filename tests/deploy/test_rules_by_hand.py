@@ -13,8 +13,7 @@ import joulemesh
 from joulemesh import Scenario
 from joulemesh.base.errors import ScenarioError
 from joulemesh.deploy.fleet.certificates import bearer_of, check_name, derived_key, key_pem
-from joulemesh.deploy.fleet.fleet import numbered_names, task_of
-from joulemesh.deploy.fleet.hosts import Host, hosts_text
+from joulemesh.deploy.fleet.fleet import Host, hosts_text, numbered_names, task_of
 from joulemesh.deploy.fleet.pack import medium_notes, roster_names, sources
 from joulemesh.deploy.links.sessions import _both_ways, parse_address, row_of
 from joulemesh.deploy.links.transfers import LinkFigures, Rate, Rule, Timed, half_width, rate_of

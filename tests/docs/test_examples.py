@@ -15,8 +15,7 @@ import typer
 
 import joulemesh
 from joulemesh.cli.main import app
-from joulemesh.deploy.fleet.fleet import Fleet
-from joulemesh.deploy.fleet.hosts import PORT, read_hosts
+from joulemesh.deploy.fleet.fleet import PORT, Fleet, read_hosts
 from joulemesh.deploy.fleet.pack import make_fleet
 from joulemesh.deploy.local.supervisor import Exit
 

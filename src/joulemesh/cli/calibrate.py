@@ -289,7 +289,7 @@ def _refused(refusal: Refusal) -> None:
 
 
 def _listen(place: str, token: str | None, name: str, within_s: float) -> None:
-    from joulemesh.deploy.fleet.hosts import own_address
+    from joulemesh.deploy.fleet.fleet import own_address
     from joulemesh.deploy.links.sessions import listen, new_token, parse_address
     from joulemesh.deploy.transport import Address
 

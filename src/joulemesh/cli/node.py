@@ -61,7 +61,7 @@ def enroll(
 def _ask(home: Path, name: str, address: str | None, port: int, anew: bool) -> None:
     from joulemesh.base.errors import ScenarioError
     from joulemesh.deploy.fleet.enroll import ask
-    from joulemesh.deploy.fleet.hosts import checked_host, own_address
+    from joulemesh.deploy.fleet.fleet import checked_host, own_address
 
     where = own_address() if address is None else address
     if not where:

@@ -16,8 +16,7 @@ from joulemesh._version import __version__
 from joulemesh.base.errors import JoulemeshError, ScenarioError
 from joulemesh.base.files import make_folder, write_text
 from joulemesh.deploy.device.journal import journals_in
-from joulemesh.deploy.fleet.fleet import Fleet
-from joulemesh.deploy.fleet.hosts import HOSTS, read_hosts
+from joulemesh.deploy.fleet.fleet import HOSTS, Fleet, read_hosts
 from joulemesh.deploy.fleet.pack import DEVICES
 from joulemesh.deploy.record.history import History, accuracies, history_of, read_history, views_of
 from joulemesh.deploy.record.receipt import Receipt, planned, planned_again

@@ -161,7 +161,7 @@ def _planned(scenario: Any, method: str | None) -> Any:
 
 
 def _hosts(path: Path, plan: Any) -> Any:
-    from joulemesh.deploy.fleet.hosts import read_hosts
+    from joulemesh.deploy.fleet.fleet import read_hosts
     from joulemesh.deploy.fleet.pack import roster_names
 
     return read_hosts(path, roster_names(plan))

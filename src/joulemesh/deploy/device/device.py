@@ -36,7 +36,7 @@ from joulemesh.deploy.device.runner import Runner, Tally, Tools
 from joulemesh.deploy.device.store import Ceiling, Owner, Store
 from joulemesh.deploy.effects import Commit, Durable, End, Learner, Received
 from joulemesh.deploy.fleet.certificates import FleetSigner
-from joulemesh.deploy.fleet.hosts import HOSTS, Host, fill_in, require_addresses
+from joulemesh.deploy.fleet.fleet import HOSTS, Host, fill_in, require_addresses
 from joulemesh.deploy.fleet.pack import ORDERS, DevicePack
 from joulemesh.deploy.local.supervisor import Exit
 from joulemesh.deploy.messages import Beat, FleetRoster, Given, Message, signed_text

@@ -37,8 +37,15 @@ from joulemesh.deploy.fleet.certificates import (
     same_key,
     write_pem,
 )
-from joulemesh.deploy.fleet.fleet import FILE, Fleet
-from joulemesh.deploy.fleet.hosts import HOSTS, Host, checked_host, fill_in, require_addresses
+from joulemesh.deploy.fleet.fleet import (
+    FILE,
+    HOSTS,
+    Fleet,
+    Host,
+    checked_host,
+    fill_in,
+    require_addresses,
+)
 from joulemesh.deploy.fleet.pack import (
     DEVICES,
     ORDERS,

@@ -46,14 +46,18 @@ from joulemesh.deploy.fleet.certificates import (
 )
 from joulemesh.deploy.fleet.fleet import (
     FILE,
+    HOSTS,
     SOURCES,
     Fleet,
+    Host,
     Input,
     Sizes,
+    hosts_text,
     numbered_names,
+    read_hosts,
     task_of,
+    write_hosts,
 )
-from joulemesh.deploy.fleet.hosts import HOSTS, Host, hosts_text, read_hosts, write_hosts
 from joulemesh.deploy.messages import NO_ROSTER, FleetRoster, signed_text
 from joulemesh.deploy.transport import Address
 from joulemesh.deploy.view import Settings

@@ -33,7 +33,7 @@ from joulemesh.deploy.fleet.certificates import (
     key_pem,
     make_identity,
 )
-from joulemesh.deploy.fleet.hosts import HOSTS, require_addresses
+from joulemesh.deploy.fleet.fleet import HOSTS, require_addresses
 from joulemesh.deploy.fleet.pack import DevicePack
 from joulemesh.deploy.links.transfers import (
     MEASURE,

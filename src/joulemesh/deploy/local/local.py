@@ -24,8 +24,7 @@ from joulemesh.base.files import (
 )
 from joulemesh.deploy.device.store import Owner, Store
 from joulemesh.deploy.effects import Durable
-from joulemesh.deploy.fleet.fleet import FILE, Fleet
-from joulemesh.deploy.fleet.hosts import HOSTS, Host, write_hosts
+from joulemesh.deploy.fleet.fleet import FILE, HOSTS, Fleet, Host, write_hosts
 from joulemesh.deploy.fleet.pack import DEVICES, make_fleet, own_files, portable, refresh
 from joulemesh.deploy.local.supervisor import (
     COMMAND,

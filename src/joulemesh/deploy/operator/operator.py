@@ -35,8 +35,7 @@ from joulemesh.deploy.codec import write_record
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.model import CARD, CONFIG, FILE
 from joulemesh.deploy.fleet.certificates import Identity
-from joulemesh.deploy.fleet.fleet import Fleet
-from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.fleet import Fleet, Host
 from joulemesh.deploy.fleet.pack import OPERATOR, fleet_hosts, read_roster
 from joulemesh.deploy.messages import FleetRoster
 from joulemesh.deploy.operator.standing import (
@@ -276,7 +275,7 @@ def _down(one: Probe) -> str:
 
 
 _EXTRA = ("cryptography", "prometheus_client")
-_PORT = 7100  # as in `joulemesh.deploy.fleet.hosts`, which needs none of the packages
+_PORT = 7100  # as in `joulemesh.deploy.fleet.fleet`, which needs none of the packages
 _TIME_ERROR = 5  # of adjtimex(2): the clock is not synchronised
 _TIMEX_BYTES = 512  # struct timex has 208
 _SOON = dt.timedelta(days=14)
@@ -307,8 +306,7 @@ def examine_folder(folder: Path, problems: list[str]) -> dict[str, Any]:
 
 def _examined(folder: Path, problems: list[str]) -> dict[str, Any]:
     from joulemesh.deploy.fleet.certificates import AUTHORITY_KEY, Authority, Identity
-    from joulemesh.deploy.fleet.fleet import Fleet
-    from joulemesh.deploy.fleet.hosts import HOSTS, require_addresses
+    from joulemesh.deploy.fleet.fleet import HOSTS, Fleet, require_addresses
     from joulemesh.deploy.fleet.pack import OPERATOR, DevicePack, fleet_hosts
 
     if (folder / AUTHORITY_KEY).exists():

@@ -23,7 +23,7 @@ from joulemesh.deploy.device.journal import JOURNAL as IN_USE
 from joulemesh.deploy.device.journal import journals_in
 from joulemesh.deploy.device.model import CARD, CONFIG, FILE
 from joulemesh.deploy.fleet.certificates import Identity
-from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.fleet import Host
 from joulemesh.deploy.fleet.pack import DevicePack
 from joulemesh.deploy.links.transfers import LEAST_LIMIT, Hello, push
 from joulemesh.deploy.messages import FleetRoster

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from joulemesh.deploy.fleet.certificates import Identity, IdentityError, Role, bearer_of
-from joulemesh.deploy.fleet.hosts import Host
+from joulemesh.deploy.fleet.fleet import Host
 from joulemesh.deploy.transport import Address, Reason, Refusal, TransportError
 from joulemesh.deploy.transport.connection import (
     FRAME_BYTES,
