@@ -17,6 +17,7 @@ import hashlib
 import json
 import multiprocessing
 import time
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from math import inf
 from typing import Any
@@ -146,7 +147,7 @@ def measure(only: str, jobs: int, stop_s: float) -> None:
     begun = time.monotonic()
     wanted = [(r, rung) for r in REGIMES for rung in rungs() if only in f"{r}: {rung}"]
 
-    def fill(tasks: list[tuple[str, str, Scenario, tuple[int, ...]]]) -> None:
+    def fill(tasks: Sequence[tuple[str, str, Scenario, tuple[int, ...]]]) -> None:
         left = [
             (part, key, scenario, seeds)
             for part, key, scenario, seeds in tasks

@@ -158,10 +158,9 @@ def _near_links(site: Site) -> IntArray:
             if part == sizes.argmax():
                 continue
             if len(inside) <= _SMALL_PART:  # one of so many neighbours is not of the part
-                found = tree.query(positions[inside], k=len(inside) + 1)
-                away = label[found[1]] != part
-                first = np.arange(len(inside)), away.argmax(axis=1)
-                distance, nearest = found[0][first], found[1][first]
+                lengths, others = map(np.asarray, tree.query(positions[inside], len(inside) + 1))
+                first = np.arange(len(inside)), (label[others] != part).argmax(axis=1)
+                distance, nearest = lengths[first], others[first]
             else:
                 outside = np.flatnonzero(label != part)
                 distance, place = cKDTree(positions[outside]).query(positions[inside])
