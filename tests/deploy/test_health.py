@@ -20,8 +20,8 @@ from joulemesh.deploy.fleet.certificates import Authority, make_identity
 from joulemesh.deploy.fleet.fleet import Host
 from joulemesh.deploy.fleet.pack import make_fleet
 from joulemesh.deploy.local.local import free_ports
-from joulemesh.deploy.operator import operator as health
-from joulemesh.deploy.operator.operator import examine_folder, examine_machine
+from joulemesh.deploy.operator import health
+from joulemesh.deploy.operator.health import examine_folder, examine_machine
 from joulemesh.scenario import Scenario
 
 
@@ -95,7 +95,7 @@ def test_what_is_missing_is_said(fleet: Path) -> None:
 
 def test_a_clock_before_the_installation_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     problems: list[str] = []
-    monkeypatch.setattr("joulemesh.deploy.operator.operator.time.time", lambda: 0.0)
+    monkeypatch.setattr("joulemesh.deploy.operator.health.time.time", lambda: 0.0)
     examine_machine(problems)
     assert problems[0].startswith("the clock says 1970-01-01 00:00 UTC, before Joulemesh was")
 

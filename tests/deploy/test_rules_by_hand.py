@@ -19,7 +19,7 @@ from joulemesh.deploy.links.sessions import _both_ways, parse_address, row_of
 from joulemesh.deploy.links.transfers import LinkFigures, Rate, Rule, Timed, half_width, rate_of
 from joulemesh.deploy.local.emulate import Measured, too_fast
 from joulemesh.deploy.local.local import free_ports
-from joulemesh.deploy.operator.operator import port_is_free
+from joulemesh.deploy.operator.health import port_is_free
 from joulemesh.deploy.record.history import LinkRate, Sent
 from joulemesh.deploy.record.receipt import (
     QUANTITIES,

@@ -174,7 +174,7 @@ def _meters() -> dict[str, dict[str, Any]]:
 
 
 def _deploy(folder: Path | None, problems: list[str]) -> dict[str, Any]:
-    from joulemesh.deploy.operator.operator import examine_folder, examine_machine
+    from joulemesh.deploy.operator.health import examine_folder, examine_machine
 
     found = examine_machine(problems)
     if folder is None:
