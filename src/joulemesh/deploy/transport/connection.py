@@ -413,7 +413,7 @@ class Endpoint:
             # In TLS 1.3 a server looks at the client's certificate after the client has finished.
             first, _ = await connection.receive()
             if first != Kind.WELCOME:
-                raise TransportError(Reason.OTHER_VERSION, f"{self} speaks another format")
+                raise TransportError(Reason.OTHER_VERSION, "it speaks another format")
         except TransportError as error:
             connection.abort()
             raise self.why(error) from None

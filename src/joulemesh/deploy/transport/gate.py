@@ -327,12 +327,12 @@ def checked(kind: TypeAdapter[Made], text: bytes, what: str = "question") -> Mad
         raise TransportError(Reason.MALFORMED, f"the {what} makes no sense") from None
 
 
-async def _whole(pieces: AsyncIterator[bytes], most: int) -> bytes:
+async def _whole(pieces: AsyncIterator[bytes], most: int, sender: str = "") -> bytes:
     found = bytearray()
     async for piece in pieces:
         found += piece
         if len(found) > most:
-            raise TransportError(Reason.TOO_LARGE, f"more than {most:,} bytes at once")
+            raise TransportError(Reason.TOO_LARGE, f"{sender}more than {most:,} bytes at once")
     return bytes(found)
 
 
@@ -380,7 +380,8 @@ class Caller:
     async def ask(
         self, call: str, pieces: bytes | Iterable[bytes] = b"", within_s: float = _CALL_S
     ) -> bytes:
-        return await _whole(self.stream(call, pieces, within_s), _ANSWER_BYTES)
+        answer = self.stream(call, pieces, within_s)
+        return await _whole(answer, _ANSWER_BYTES, f"{self.to}: ")
 
     async def get(
         self,
@@ -389,8 +390,9 @@ class Caller:
         pieces: bytes | Iterable[bytes] = b"",
         within_s: float = _CALL_S,
     ) -> Made:
+        answer = await self.ask(call, pieces, within_s)
         try:
-            return checked(kind, await self.ask(call, pieces, within_s), "answer")
+            return checked(kind, answer, "answer")
         except TransportError as error:
             raise self.to.why(error) from None
 
@@ -416,7 +418,7 @@ class Caller:
                 yield piece
         except TimeoutError:
             raise TransportError(Reason.LATE, f"{self.to} answers too late") from None
-        except OSError as error:
+        except (TransportError, OSError) as error:
             raise self.to.why(error) from None
         finally:
             asking.cancel()
@@ -435,7 +437,7 @@ class Caller:
 def calling(identity: Identity, host: Host) -> Iterator[Caller]:
     """Calls of one device, over a connection that is closed at the end."""
     if not host.address:
-        raise TransportError(Reason.NAME_NOT_FOUND, "hosts.csv has no address for it")
+        raise TransportError(Reason.NAME_NOT_FOUND, f"hosts.csv has no address for {host.name}")
     caller = Caller(Endpoint(identity, host.name, Address(host.address, host.port)))
     try:
         yield caller
