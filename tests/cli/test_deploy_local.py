@@ -55,6 +55,23 @@ def command(
     return run
 
 
+@pytest.mark.parametrize("clock", ["auto", "just-in-time"])
+@pytest.mark.parametrize("line", ["init", "local", "emulate"])
+def test_a_plan_with_slower_clocks_is_refused_and_nothing_written(
+    command: Command, line: str, clock: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("joulemesh.deploy.local.emulate.check_emulation", lambda: None)
+    slower = ("--set", "devices.clock_range=[0.4,1.0]", "--set", f"plan.clock={clock}")
+    done = command(line, *SMALL[:4], *slower, "--out", "fleet")
+    assert done.code == 2
+    assert f'plan.clock = "{clock}"' in done.err
+    assert "nodes do not set the clocks" in done.err
+    assert 'set plan.clock = "full"' in done.err
+    assert list(tmp_path.iterdir()) == []
+    done = command("init", *SMALL[:4], *slower[:2], "--set", "plan.clock=full", "--out", "fleet")
+    assert done.code == 0, done.err
+
+
 def test_local_packs_runs_and_tells(command: Command) -> None:
     done = command("local", *SMALL)
     assert done.code == 0, done.err

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from joulemesh.base.errors import ScenarioError
+from joulemesh.base.errors import Edit, ScenarioError
 from joulemesh.base.files import (
     FLEET,
     make_folder,
@@ -80,7 +80,22 @@ def check_deployable(plan: Plan) -> None:
                 f"devices.{name} is for simulation: in the field devices themselves come, go, move "
                 "and recharge; leave it out (`joulemesh deploy local` follows availability)"
             )
+    _require_full_clock(plan)
     require_peers(Continuation.of_plan(plan))
+
+
+def _require_full_clock(plan: Plan) -> None:
+    """Refuse a plan that counts on slower processors; the continuations of others never do."""
+    if plan.ground.clock == "full":
+        return
+    full_j = float((plan.rounds * plan.ground.world.devices.round_energy_j).sum())
+    raise ScenarioError(
+        f'plan.clock = "{plan.ground.clock}" plans {plan.compute_total_j.sum():.4g} J for training, '
+        f"which takes {full_j:.4g} J at full speed: nodes do not set the clocks of processors, so "
+        "that a fleet would spend more than planned, and batteries may run out before its end",
+        field="plan.clock",
+        remedies=[(Edit("plan.clock", "full"),)],
+    )
 
 
 def roster_names(plan: Plan) -> tuple[str, ...]:
