@@ -107,7 +107,7 @@ def test_standings_of_those_that_answer_and_why_others_do_not(lab: Path) -> None
         assert [one.name for one in found] == list(NAMES)  # the roster's, whatever they say
         assert [one.iteration for one in found] == [2, 0, 2, 0]
         assert [one.phase for one in found] == ["training", "", "training", ""]
-        refused = r"device-1 at [0-9.:]+: Connection refused; is `joulemesh node run` running there\?"
+        refused = r"device-1 at [0-9.:]+: Connection refused; is `joulemesh node run` running there"
         assert re.match(refused, found[1].trouble)  # the device is named once
 
     carry_out(work)

@@ -88,10 +88,11 @@ def _require_full_clock(plan: Plan) -> None:
     """Refuse a plan that counts on slower processors; the continuations of others never do."""
     if plan.ground.clock == "full":
         return
-    full_j = float((plan.rounds * plan.ground.world.devices.round_energy_j).sum())
+    slow_j = plan.compute_total_j.sum()
+    full_j = (plan.rounds * plan.ground.world.devices.round_energy_j).sum()
     raise ScenarioError(
-        f'plan.clock = "{plan.ground.clock}" plans {plan.compute_total_j.sum():.4g} J for training, '
-        f"which takes {full_j:.4g} J at full speed: nodes do not set the clocks of processors, so "
+        f'plan.clock = "{plan.ground.clock}" plans {slow_j:.4g} J for training, which takes '
+        f"{full_j:.4g} J at full speed: nodes do not set the clocks of processors, so "
         "that a fleet would spend more than planned, and batteries may run out before its end",
         field="plan.clock",
         remedies=[(Edit("plan.clock", "full"),)],

@@ -61,10 +61,6 @@ def _line(outcome: Outcome) -> str:
     )
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def describe(thing: Any) -> str:
     """An event, an effect, a message or anything in them, in one line without what is empty.
 
@@ -142,3 +138,7 @@ def _routine(thing: Event | Effect, device: int) -> bool:
         passed_on = isinstance(message, Flood) and message.origin != device
         return isinstance(message, Beat) or passed_on
     return type(thing).__name__ in ("Delivered", "SetTimer", "Tick")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
