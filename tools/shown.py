@@ -85,7 +85,9 @@ def rewrite(page: Path, cache: Path) -> bool:
 
 
 def _changes(block: Block, printed: list[tuple[str, bool]]) -> Iterator[tuple[Block, str]]:
-    if block.kind == "python" and block.shown is not None and printed:
+    if not printed:  # nothing in it can be tried here, or its package is not installed
+        return
+    if block.kind == "python" and block.shown is not None:
         (now, learned), shown = printed[0], block.shown
         yield shown, renewed(shown.text, now, learned=learned)
     elif block.kind == "console" and not block.title:

@@ -177,7 +177,7 @@ class Training(Section):
     dataset: Annotated[str, File(DATA, data_file, heads=("", "folder:"))] = Field(
         "digits",
         description="digits | mnist | fashion-mnist | cifar-10 | diabetes | verses | hf:NAME | "
-        "path of a .csv, .tsv, .parquet or .npz file, or of x_train.npy or train.arrow (on disk) "
+        "path of a .csv, .tsv, .parquet or .npz file, or of x_train.npy or train.arrow "
         "| folder:PATH, a shard per device",
     )
     data_dir: Annotated[str | None, File((), kept=False)] = Field(
