@@ -167,7 +167,7 @@ def _stated_by(cls: type) -> dict[str, Stated]:
     found: dict[str, Stated] = {}
     head = inspect.cleandoc(cls.__doc__ or "").split("\n\nAttributes:")[0]
     if each := _EACH.search(head) or _EACH_BEFORE.search(head):
-        found |= dict.fromkeys(inspect.get_annotations(cls), _stated(each))
+        found |= dict.fromkeys(inspect.get_annotations(cls).keys() - {"_"}, _stated(each))
     for name, text in entries(cls.__doc__, "Attributes"):
         if (one := read(text)) is not None:
             found[name] = one

@@ -169,7 +169,7 @@ def test_a_method_that_gives_a_wrong_shape_is_noticed() -> None:
             return np.full((2, 6, 6), 1 / 6)
 
     own: Any = ready("tree")
-    broken = Tree(**{field.name: getattr(own, field.name) for field in fields(own)})
+    broken = Tree(**{one.name: getattr(own, one.name) for one in fields(own) if one.init})
     with pytest.raises(ShapeError, match="mixing"):
         called(broken.mixing, 0, 3, sizes={"A": 6})
 

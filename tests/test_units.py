@@ -132,7 +132,8 @@ def test_units_of_fields() -> None:
 MEASURED = {
     "devices": "cpu_hz: Hz, step_s: s, step_j: J, transmit_power_w: W, send_j_per_bit: J/bit, "
     "receive_j_per_bit: J/bit, idle_w: W, overhead_s: s, x_m: m, y_m: m, harvest_w: W, "
-    "capacity_j: J, receive_power_w: W, message_j: J",
+    "capacity_j: J, receive_power_w: W, message_j: J, circuit_w: W, power_range_w: W, "
+    "power_levels_w: W, power_drawn_w: W",
     "network": "area_m: m, bandwidth_hz: Hz, noise_dbm_per_hz: dBm/Hz, max_rate_bps: bit/s, "
     "path_loss_reference_db: dB, shadowing_db: dB, rician_k_db: dB, nakagami_m: none, "
     "interference_m: m, packet_s: s",

@@ -42,8 +42,8 @@ class Clocks:
     >>> pair = cubic(np.array([1.0]), np.array([8.0]), 0.5)
     >>> pair.round_j(np.array([1.0, 2.0, 4.0])[:, None]).ravel().tolist()
     [8.0, 2.0, 2.0]
-    >>> pair.most(np.array([8.0]), 2.0).tolist()  # 2 rounds at full clock would cost 16 J
-    [1.5874010519681994]
+    >>> pair.most(np.array([8.0]), 2.0).round(6).tolist()  # 2 rounds at full clock cost 16 J
+    [1.587401]
     """
 
     points_s: FloatArray
