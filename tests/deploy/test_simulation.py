@@ -85,6 +85,7 @@ _FAILED = [
     3976,
     4940,
     5107,
+    5228,
     5420,
     5429,
     5748,
@@ -109,9 +110,10 @@ def test_what_once_failed_beyond_the_first_500_holds(seed: int) -> None:
     6989: who has ended needs no gift; 5429, 7213: who is short of joules does not leave;
     5748: recalls to an earlier run do not count;
     3907, 6400: a device that has lost its folder does not vote, and 611: not for longer than until
-    a view has taken it in; 850, 921, 2570: nobody can pay for giving what others lack; 5420: some
-    have ended, and serve the others; 6318: a slow learner stops the fleet each time; 7142: without
-    a part in the plan nothing is known of how far others can be.
+    a view has taken it in; 850, 921, 2570: nobody can pay for giving what others lack; 5228: the
+    same three times in turn; 5420: some have ended, and serve the others; 6318: a slow learner
+    stops the fleet each time; 7142: without a part in the plan nothing is known of how far others
+    can be.
     """
     hold(range(seed, seed + 1))
 

@@ -28,7 +28,10 @@ MakeNode = Callable[[Machine, Case], NodeLike]
 Watch = Callable[[float, int, Event, Sequence[Effect]], None]
 
 _DISK_S = (0.001, 0.02)
-_WAITS = 60.0  # patiences after the last fault, within which a run must have ended
+# Patiences after the last fault, within which a run must have ended. Whoever lacks parameters that
+# nobody can pay for giving waits through four views, of four patiences each and what agreement
+# takes; then those may come to lack them whom it would have given to, and all again after a stop.
+_WAITS = 90.0
 _CUTS = ("partition", "cut off", "overhears")
 _OVERHEARS = 0.25  # patiences
 _STOPS = 3  # for want of a plan or of parameters, or for a slow learner: then it is the user's turn
