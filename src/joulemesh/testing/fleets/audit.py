@@ -591,10 +591,11 @@ class _Iteration:
         """Does it follow from what was really sent?
 
         A device that is started again in the middle of a mixing may have to go without a neighbour
-        that it heard before: its neighbours hold what it sent in its earlier life. One that is put
-        out may have gone without a neighbour, too, and its commit never tells.
+        that it heard before: its neighbours hold what it sent in its earlier life. So they do in
+        the iterations after, where an old copy of its folder is put back. One that is put out may
+        have gone without a neighbour, too, and its commit never tells.
         """
-        whole = self._records.keys() >= set(self._who)
+        whole = self._records.keys() >= set(self._who) and not self._sent_by
         if whole and not any(one.commit.absent for one in self._records.values()):
             return False
         route, device = self._plan.route(self._iteration), record.device
