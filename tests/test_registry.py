@@ -239,12 +239,12 @@ def test_one_file_with_an_entry_of_every_kind_is_planned_run_and_compared(
         rows = list(csv.DictReader(file))
     for row in rows:
         assert float(row["test_mine"]) == pytest.approx(1 - float(row["test_accuracy"]), abs=1e-6)
-    assert '"test_mine":{"mean":' in page
+    assert '"key":"test_mine"' in page
     code, compared, said = typed("compare", *asked, *COMPARED, "--out", "c")
     assert code == 0, said
     for row in json.loads(compared)["methods"]:
         assert row["test_mine"] == pytest.approx(1 - row["accuracy"], abs=1e-6)
-    assert 'data-y="test_mine"' in next(Path("c").glob("*.html")).read_text()
+    assert '"key":"test_mine"' in next(Path("c").glob("*.html")).read_text()
 
 
 def test_a_comparison_plans_a_policy_of_the_users_own(
