@@ -141,7 +141,8 @@ def _digest(scenario: Scenario, seeds: tuple[int, ...]) -> str:
 
 def measure(only: str, jobs: int, stop_s: float) -> None:
     """Fill in what the record lacks, in so many processes and no longer than so many seconds."""
-    record: dict[str, Any] = {"machine": machine("jax"), "rates": {}, "cells": {}}
+    record: dict[str, Any] = {"machine": machine("jax"), "module": "benchmarks.frontier"}
+    record |= {"rates": {}, "cells": {}}
     if RECORD.is_file():
         before = json.loads(RECORD.read_text("utf-8"))
         record |= {"rates": before["rates"], "cells": before["cells"]}
@@ -241,7 +242,7 @@ def page(record: dict[str, Any]) -> str:
         head += ["difference, all joules", "spent", "iterations (communication rounds)"]
         head += ["local rounds"]
         parts.append(f"## {regime[0].upper()}{regime[1:]}\n\n{table(head, rows)}\n")
-    return "\n".join(parts)
+    return "\n".join([*parts, "![Accuracy over joules](frontier.svg)"])
 
 
 def _interval(values: np.ndarray[Any, Any], *, signed: bool = False) -> str:
@@ -293,8 +294,7 @@ def main() -> None:
     if not asked.page:
         measure(asked.only, asked.jobs, asked.stop)
     record = json.loads(RECORD.read_text("utf-8"))
-    body = f"{page(record)}\n![Accuracy over joules](frontier.svg)\n"
-    text = page_text("frontier", TITLE, body, {**record, "module": "benchmarks.frontier"})
+    text = page_text("frontier", TITLE, page(record), record)
     (OUT / "frontier.md").write_text(text, "utf-8")
     draw(record)
     print(text)
